@@ -9,4 +9,4 @@ from tidelog.simulation.chaos import run_seed
 def check(seed: int) -> None:
     """The run that `tidelog simulate --seed` makes of it."""
     verdict = run_seed(seed)
-    assert verdict.violations == [], "\n".join([f"tidelog simulate --seed {seed} --shrink", *verdict.story])
+    assert verdict.violations == [], "\n".join([f"tidelog simulate --seed {seed} --shrink", *verdict.event_log])

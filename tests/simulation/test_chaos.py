@@ -66,7 +66,7 @@ def _small_run(changed: str) -> str:
         cluster.wipe(1)  # a new disk is observed as well
         file = cluster.machines[1].disk.open("/logs/a", "append")
         file.append(b"disk" if changed == "disk" else b"Disk")
-        return digest.told()
+        return digest.text()
 
     return run_simulation(main())
 
@@ -134,7 +134,7 @@ def test_swarms_differ_and_every_fault_and_kind_of_work_is_in_some() -> None:
 
 def test_most_runs_are_short_some_are_long_and_all_have_faults() -> None:
     configs = [draw_config(seed) for seed in range(300)]
-    lengths = sorted(config.troubled_s for config in configs)
+    lengths = sorted(config.fault_duration_s for config in configs)
     assert lengths[0] >= 2.5
     assert lengths[150] < 6
     assert lengths[-5] > 30
@@ -160,8 +160,8 @@ def test_a_violation_is_shrunk_to_few_faults() -> None:
     with joining_before_the_epoch_start():
         verdicts = (run_seed(seed) for seed in FOUND_BY["join-before-epoch-start"])
         verdict = next(each for each in verdicts if not each.is_good)
-        found = shrink(verdict, None, lambda line: None, most_runs=12)
+        found = shrink(verdict, None, lambda line: None, max_runs=12)
         assert len(found.verdict.applied) < len(verdict.applied)
         assert not run_events(verdict.seed, found.kept, found.duration_s).is_good
-    assert any("VIOLATED" in line for line in found.verdict.story)
-    assert any("high watermark" in line for line in found.verdict.story)
+    assert any("VIOLATED" in line for line in found.verdict.event_log)
+    assert any("high watermark" in line for line in found.verdict.event_log)

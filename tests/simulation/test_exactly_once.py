@@ -25,7 +25,7 @@ SEEDS = range(1, 5)
 def test_whatever_happens_each_record_is_copied_once(seed: int) -> None:
     """G1 to G3, T1 to T3"""
     verdict = run_seed(seed)
-    assert verdict.violations == [], "\n".join(verdict.story)
+    assert verdict.violations == [], "\n".join(verdict.event_log)
     assert verdict.acknowledged > 100
     assert verdict.reads > 100
 

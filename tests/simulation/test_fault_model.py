@@ -71,7 +71,7 @@ class Rig:
         return controller, leader, third
 
     def lost_disks(self) -> LostDisks:
-        return LostDisks(self.cluster, CONFIG, lambda: self.supervisor.well)
+        return LostDisks(self.cluster, CONFIG, lambda: self.supervisor.healthy)
 
 
 def on_rig(scenario: Callable[[Rig], Awaitable[None]]) -> None:
@@ -83,7 +83,7 @@ def on_rig(scenario: Callable[[Rig], Awaitable[None]]) -> None:
 
 async def _be_in_sync_anew(rig: Rig, broker_id: int, earlier: int | None) -> None:
     await wait_for(lambda: registered_epoch(rig.cluster.store_state, broker_id) not in (None, earlier))
-    await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3} and broker_id in rig.supervisor.well)
+    await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3} and broker_id in rig.supervisor.healthy)
     await asyncio.sleep(1)
 
 
@@ -135,7 +135,7 @@ def test_a_broker_that_is_registered_but_not_in_sync_in_its_new_life_still_count
         assert lost_disks.lost == {2}, "its state is of its earlier life"
         rig.supervisor.kill(2)
         rig.supervisor.start_after(2, 0.0)
-        await wait_for(lambda: 2 in rig.supervisor.well)
+        await wait_for(lambda: 2 in rig.supervisor.healthy)
         await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3})
         await asyncio.sleep(1)
         assert not lost_disks.lost
@@ -316,8 +316,8 @@ def test_two_brokers_run_in_turn_and_in_the_end_all_run() -> None:
         runs: list[set[int]] = []
         for _ in range(400):
             await asyncio.sleep(0.1)
-            if not runs or runs[-1] != rig.supervisor.well:
-                runs.append(set(rig.supervisor.well))
+            if not runs or runs[-1] != rig.supervisor.healthy:
+                runs.append(set(rig.supervisor.healthy))
         assert [run for run in runs if run][:4] == [{1}, {2}, {1}, {2}]
         assert runs[-1] == {1, 2, 3}
         await all_well_again(rig.cluster)
@@ -350,7 +350,7 @@ def test_whoever_is_elected_late_loses_its_disk_before_that_is_written() -> None
         await wait_for(lambda: registered_epoch(rig.cluster.store_state, elected) not in (None, earlier))
         assert stored(rig.cluster).leader == leader, "it is not written yet"
         rig.faults.repair_all()
-        await wait_for(lambda: rig.supervisor.is_all_well, 60)
+        await wait_for(lambda: rig.supervisor.is_all_healthy, 60)
         await all_well_again(rig.cluster, timeout_s=60)
         assert await read_all(rig.cluster) == [b"a"]
 
@@ -362,9 +362,9 @@ def test_the_last_of_three_loses_its_disk_and_is_back_first() -> None:
         _, _, last = await rig.start_with_a_free_leader()
         assert rig.strike("last_standing", detail=400)
         await wait_for(lambda: any(line == f"broker {last} loses its disk" for line in rig.told))
-        assert not rig.supervisor.well
+        assert not rig.supervisor.healthy
         rig.faults.repair_all()
-        await wait_for(lambda: rig.supervisor.is_all_well, 60)
+        await wait_for(lambda: rig.supervisor.is_all_healthy, 60)
         await all_well_again(rig.cluster, timeout_s=60)
         assert await read_all(rig.cluster) == [b"a"]
 
@@ -375,8 +375,8 @@ def test_a_broker_stops_without_descriptors_for_one_log_and_loses_nothing() -> N
     async def scenario(rig: Rig) -> None:
         await rig.start()
         assert rig.strike("short_stop", 2, for_s=0.5)
-        await wait_for(lambda: 2 not in rig.supervisor.well)
-        await wait_for(lambda: 2 in rig.supervisor.well)
+        await wait_for(lambda: 2 not in rig.supervisor.healthy)
+        await wait_for(lambda: 2 in rig.supervisor.healthy)
         await all_well_again(rig.cluster)
         assert await read_all(rig.cluster) == [b"a"]
 
@@ -390,7 +390,7 @@ def test_all_faults_are_undone_in_the_end() -> None:
             rig.strike(kind, for_s=60.0, detail=77)
         await asyncio.sleep(2)
         rig.faults.repair_all()
-        await wait_for(lambda: rig.supervisor.is_all_well, 60)
+        await wait_for(lambda: rig.supervisor.is_all_healthy, 60)
         await all_well_again(rig.cluster, timeout_s=60)
         assert await read_all(rig.cluster) == [b"a"]
 

@@ -5,7 +5,7 @@ from tidelog.client.producer.transactional_producer import TransactionalProducer
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.history import Decision, History, Write
-from tidelog.simulation.work.base import Bench
+from tidelog.simulation.work.base import WorkContext
 from tidelog.simulation.work.reading import FinalReads
 from tidelog.simulation.work.transacting import COORDINATOR_SETTINGS
 
@@ -15,7 +15,7 @@ def test_what_comes_after_an_abandoned_transaction_is_read_as_committed() -> Non
 
     async def scenario(cluster: SimulatedCluster) -> None:
         history = History()
-        bench = Bench(cluster, history, SeededRandomness(1), lambda _: None, {}, 1000, 10.0)
+        bench = WorkContext(cluster, history, SeededRandomness(1), lambda _: None, {}, 1000, 10.0)
         (place,) = await bench.topic("payments", 1)
 
         def producer(name: str) -> TransactionalProducer:

@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {**COORDINATOR_SETTINGS, "offsets_topic_num_partition
 def test_groups_work_off_their_topic_whatever_happens(kinds: frozenset[str], seed: int) -> None:
     """Links with 20 ms, killed coordinators, members that sleep past their session: no partition has two owners."""
     verdict = run_seed(seed, kinds)
-    assert verdict.violations == [], "\n".join(verdict.story)
+    assert verdict.violations == [], "\n".join(verdict.event_log)
 
 
 def client(cluster: SimulatedCluster, host: str) -> Cluster:
@@ -73,7 +73,7 @@ async def join_while_the_owner_is_busy(cluster: SimulatedCluster) -> list[str]:
     What the judges say: one by the member epochs, the other one by the clock.
     """
     await create_topic(cluster, [1, 2, 3], [2, 3, 1])
-    claims, now = Claims(may_count_anew=False), asyncio.get_running_loop().time
+    claims, now = Claims(may_restart_generations=False), asyncio.get_running_loop().time
     ownership = Ownership(session_timeout_s=SESSION_S, rebalance_timeout_s=REBALANCE_TIMEOUT_MS / 1000)
     async with member(cluster, "a", is_classic=False) as a:
         await poll_until_owning(a, 2)
@@ -137,7 +137,7 @@ async def commit_after_a_long_sleep(cluster: SimulatedCluster, *, is_classic: bo
         await other.commit()
         await look()
         may_commit.set()
-        process.go_on()
+        process.resume()
         await wait_for(living.done)
         await look()
     return progress.violations

@@ -39,7 +39,7 @@ def test_a_stopped_process_goes_on_late() -> None:
         await asyncio.sleep(1.5)
         process.stop()
         await asyncio.sleep(5)
-        process.go_on()
+        process.resume()
         await asyncio.sleep(1.2)
         return list(seen)
 

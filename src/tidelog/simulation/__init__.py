@@ -1,1 +1,1 @@
-"""Whole clusters of the production classes in one process, on virtual time, over memory."""
+"""Deterministic simulation: clusters of production classes in one process, on virtual time and in memory."""

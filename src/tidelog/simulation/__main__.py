@@ -1,4 +1,4 @@
-"""`python -m tidelog.simulation`: the same as `tidelog simulate`."""
+"""Entry point of `python -m tidelog.simulation`, the same as `tidelog simulate`."""
 
 import argparse
 import sys

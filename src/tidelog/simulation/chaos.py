@@ -1,4 +1,4 @@
-"""One simulated run of a seed: clients that work, faults, repair, and the verdict whether all invariants held."""
+"""Simulated run of one seed: client work, fault injection, repair, and the verdict on all invariants."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from tidelog.runtime.workers import SimulatedWorkers
 from tidelog.simulation.clients import start
 from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
 from tidelog.simulation.digest import RunDigest
-from tidelog.simulation.event_log import Story
+from tidelog.simulation.event_log import EventLog
 from tidelog.simulation.fault_schedule import FaultEvent, draw_schedule
 from tidelog.simulation.faults import FaultInjector
 from tidelog.simulation.history import History
@@ -28,28 +28,28 @@ from tidelog.simulation.workload import Workload, broker_settings
 T = TypeVar("T")
 
 PATIENCE_S = 180.0
-"""After the repair: sessions, back-offs and timeouts of the clients end one after the other."""
+"""Time limit after the repair: sessions, backoffs and client timeouts may end one after the other."""
 CHECK_S = 0.1
 LEADER_CHECK_S = 5
 WHOLE_CHECK_ROUNDS = 50
-"""Every change is checked when it happens; so many rounds later, everything as a whole."""
+"""Changes are checked when they happen; every so many rounds the whole cluster is checked."""
 
 
 @dataclass(slots=True)
 class Verdict:
     seed: int
     violations: list[str] = field(default_factory=list)
-    story: list[str] = field(default_factory=list)
+    event_log: list[str] = field(default_factory=list)
     applied: list[int] = field(default_factory=list)
-    """The numbers of the faults that struck."""
+    """Numbers of the applied faults."""
     acknowledged: int = 0
     reads: int = 0
     checks: int = 0
     simulated_s: float = 0.0
     fingerprint: str = ""
-    """Of the story and of all records: equal if two runs were equal."""
+    """Hash of the event log and of all records: equal for equal runs."""
     digest: str = ""
-    """What `RunDigest` tells, where it was asked for."""
+    """Text of `RunDigest`; empty if it was not requested."""
 
     @property
     def is_good(self) -> bool:
@@ -57,12 +57,12 @@ class Verdict:
 
     @property
     def summary(self) -> str:
-        told = f"faults={len(self.applied)} acknowledged={self.acknowledged} reads={self.reads} checks={self.checks}"
-        return f"seed={self.seed} {told} fingerprint={self.fingerprint} {'held' if self.is_good else 'VIOLATED'}"
+        figures = f"faults={len(self.applied)} acknowledged={self.acknowledged} reads={self.reads} checks={self.checks}"
+        return f"seed={self.seed} {figures} fingerprint={self.fingerprint} {'held' if self.is_good else 'VIOLATED'}"
 
 
 async def until_violated(checking: Coroutine[Any, Any, None], living: Coroutine[Any, Any, None]) -> list[Exception]:
-    """Until the run has ended, or a check; whatever else than a violated invariant ends them is raised."""
+    """Run both until one ends. Returns violated invariants; any other exception is raised."""
     tasks = [start(checking), start(living)]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     violations: list[Exception] = []
@@ -87,26 +87,28 @@ class Chaos:
             self._cluster.store_state.draw_latency_s = self._latencies.of_store
         self._history = History()
         self._invariants = Invariants(self._cluster, self._history)
-        self._story = Story(self._cluster, self.verdict.story)
-        self._supervisor = Supervisor(self._cluster, self._story.tell)
-        self._faults = FaultInjector(self._cluster, self._supervisor, config, self._latencies, self._story.tell)
+        self._event_log = EventLog(self._cluster, self.verdict.event_log)
+        self._supervisor = Supervisor(self._cluster, self._event_log.log_event)
+        self._faults = FaultInjector(
+            self._cluster, self._supervisor, config, self._latencies, self._event_log.log_event
+        )
         self._work = Workload(
             self._cluster,
             self._history,
             SeededRandomness(config.seed * 7919 + 5),
             kinds_of(config),
-            self._story.tell,
+            self._event_log.log_event,
             topic_settings=_topic_settings(config),
             longest_pause_ms=config.write_pause_ms,
-            run_s=config.troubled_s,
+            run_s=config.fault_duration_s,
         )
         self._is_over = False
 
     async def run(self) -> Verdict:
         with self._invariants.watching():
-            for violation in await until_violated(self._check_on_and_on(), self._live()):
+            for violation in await until_violated(self._check_repeatedly(), self._live()):
                 self.verdict.violations += str(violation).splitlines()
-                self._story.tell_violation(self.verdict.violations)
+                self._event_log.log_violations(self.verdict.violations)
         self._close()
         return self.verdict
 
@@ -116,8 +118,8 @@ class Chaos:
         verdict.reads, verdict.checks = self._history.reads, self._invariants.replicas.events
         verdict.applied = self._faults.applied
         verdict.simulated_s = self._cluster.clock.monotonic()
-        verdict.digest = "" if self._digest is None else self._digest.told()
-        digest = hashlib.sha256("\n".join(verdict.story).encode())
+        verdict.digest = "" if self._digest is None else self._digest.text()
+        digest = hashlib.sha256("\n".join(verdict.event_log).encode())
         for topic_partition, _ in stored_partitions(self._cluster.store_state):
             for broker_id in self._cluster.machines:
                 found = replica(self._cluster, broker_id, topic_partition)
@@ -125,7 +127,7 @@ class Chaos:
                     digest.update(content(found.log, found.log.log_start_offset, found.log.log_end_offset))
         verdict.fingerprint = digest.hexdigest()[:16]
 
-    async def _check_on_and_on(self) -> None:
+    async def _check_repeatedly(self) -> None:
         rounds = 0
         while True:
             self._check(is_whole=rounds % WHOLE_CHECK_ROUNDS == 0)
@@ -142,11 +144,11 @@ class Chaos:
             raise InvariantViolated("\n".join(failures))
 
     async def _live(self) -> None:
-        self._story.tell(self._config.told)
+        self._event_log.log_event(self._config.summary)
         await self._supervisor.start_all()
         await self._work.prepare()
         working = start(self._work.run(lambda: self._is_over))
-        await self._suffer()
+        await self._inject_faults()
         self._faults.repair_all()
         self._is_over = True
         settling = start(self._work.settle())
@@ -155,12 +157,12 @@ class Chaos:
         self._check(is_whole=False)
         await asyncio.wait([working, settling])
 
-    async def _suffer(self) -> None:
+    async def _inject_faults(self) -> None:
         begin = self._cluster.clock.monotonic()
         for event in self._schedule:
             await asyncio.sleep(begin + event.at_s - self._cluster.clock.monotonic())
             self._faults.apply(event)
-        await asyncio.sleep(begin + self._config.troubled_s - self._cluster.clock.monotonic())
+        await asyncio.sleep(begin + self._config.fault_duration_s - self._cluster.clock.monotonic())
 
     async def _settle(self) -> None:
         now = self._cluster.clock.monotonic
@@ -169,11 +171,11 @@ class Chaos:
             if now() > deadline:
                 self._report_unsettled()
             await asyncio.sleep(CHECK_S)
-            self._supervisor.bring_all_up()
-        self._story.tell("settled")
+            self._supervisor.recover_all()
+        self._event_log.log_event("settled")
 
     def _is_settled(self) -> bool:
-        return self._supervisor.is_all_well and self._work.is_settled() and self._invariants.is_settled()
+        return self._supervisor.is_all_healthy and self._work.is_settled() and self._invariants.is_settled()
 
     def _report_unsettled(self) -> None:
         unsettled = self._work.unsettled()
@@ -183,7 +185,7 @@ class Chaos:
 
 
 def kinds_of(config: SwarmConfig) -> frozenset[str]:
-    """Somebody writes in any case."""
+    """Kinds of work of the run; writing is always one of them."""
     return config.work or frozenset({PatientWrites.name})
 
 
@@ -199,7 +201,7 @@ def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
         config.brokers,
         seed=config.seed,
         replica_lag_time_max_ms=config.lag_limit_ms,
-        replica_fetch_wait_max_ms=config.lag_limit_ms // 2,  # idle followers ask no more often than they must
+        replica_fetch_wait_max_ms=config.lag_limit_ms // 2,  # idle followers fetch as rarely as possible
         log_dirs=LOG_DIRECTORIES[: config.log_directories],
         auto_leader_rebalance_enable=config.balances_leaders,
         leader_imbalance_check_interval_seconds=LEADER_CHECK_S,
@@ -217,7 +219,7 @@ def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
 
 
 def run_seed(seed: int, work: frozenset[str] | None = None) -> Verdict:
-    """With the kinds of work that the seed draws, or with these."""
+    """Run a seed with the kinds of work that it draws, or with these."""
     config = draw_config(seed)
     if work is not None:
         config = replace(config, work=work)
@@ -229,7 +231,7 @@ def run_config(config: SwarmConfig, schedule: Sequence[FaultEvent], *, with_dige
         return await Chaos(config, schedule, with_digest=with_digest).run()
 
     was_collecting = gc.isenabled()
-    gc.disable()  # a run is short, and what it leaves is collected at once in the end
+    gc.disable()  # a run is short; its garbage is collected at the end
     try:
         return run_simulation(main())
     finally:
@@ -240,10 +242,10 @@ def run_config(config: SwarmConfig, schedule: Sequence[FaultEvent], *, with_dige
 def run_events(
     seed: int, only: Collection[int] | None = None, duration_s: float | None = None, *, with_digest: bool = False
 ) -> Verdict:
-    """A seed, perhaps with only some of its faults, or for a shorter time."""
+    """Run a seed, optionally with a subset of its faults or a shorter duration."""
     config = draw_config(seed)
     schedule = [event for event in draw_schedule(config) if only is None or event.number in only]
     if duration_s is not None:
         schedule = [event for event in schedule if event.at_s < duration_s]
-        config = replace(config, troubled_s=duration_s)
+        config = replace(config, fault_duration_s=duration_s)
     return run_config(config, schedule, with_digest=with_digest)

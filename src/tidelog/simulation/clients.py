@@ -1,4 +1,4 @@
-"""Clients of a simulated cluster that write and read on and on, and note down what they are told."""
+"""Simulated clients: a writer and a reader that record all results in the client history."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -22,11 +22,11 @@ ClientErrors = (KafkaError, ConnectionLost, GaveUp)
 
 REQUEST_TIMEOUT_S = 5.0
 PATIENCE_S = 3600.0
-"""Longer than any trouble: a write that is given up shows that something never recovered."""
+"""Longer than any fault: a write that fails shows that the cluster did not recover."""
 LONGEST_PAUSE_MS = 200
 RECORDS_PER_BURST = 5
 LONGEST_READ_MS = 20_000
-"""Then at the latest a consumer begins again from the start, and reads a second time what it has read."""
+"""Maximum time before a consumer starts again from the beginning and reads all records again."""
 
 
 def client_cluster(cluster: SimulatedCluster, seed: int, client_id: str) -> Cluster:
@@ -41,7 +41,7 @@ def client_cluster(cluster: SimulatedCluster, seed: int, client_id: str) -> Clus
 
 
 async def knows_partition(client: Cluster, target: TopicPartition) -> bool:
-    """A partition that was added a moment ago may be news to the client, which then asks."""
+    """True if the client knows the partition. If it was added recently, the client refreshes its metadata."""
     topic = client.metadata.topics.get(target.topic)
     if topic is None or target.partition in topic.partitions:
         return True
@@ -51,7 +51,7 @@ async def knows_partition(client: Cluster, target: TopicPartition) -> bool:
 
 
 class Writer:
-    """With acks=all an idempotent producer: what it is acknowledged is there once, in its order."""
+    """Producer, idempotent with acks=all: acknowledged records exist once, in order."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Writer:
         self.failures: list[str] = []
 
     async def run(self, partitions: Sequence[TopicPartition], is_over: Callable[[], bool]) -> None:
-        """Write until it is over, and wait until all is acknowledged."""
+        """Write until `is_over`, then wait for all acknowledgements."""
         settings = ProducerSettings(
             acks=self._acks,
             request_timeout_s=REQUEST_TIMEOUT_S,
@@ -124,7 +124,7 @@ class Writer:
 
 
 class Reader:
-    """A consumer of all partitions, which begins again from the start every now and then."""
+    """Consumer of all partitions that starts again from the beginning at intervals."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, name: str, seed: int) -> None:
         self._client = client_cluster(cluster, seed, name)

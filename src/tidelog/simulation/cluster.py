@@ -1,4 +1,4 @@
-"""A simulated cluster: brokers as processes with a disk and a host name each, one network, one coordination store."""
+"""Simulated cluster: broker processes with their own disk and host name, one network, one coordination store."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -32,7 +32,7 @@ def host_of(broker_id: BrokerId) -> str:
 
 @dataclass(slots=True)
 class Machine:
-    """What survives the processes of one broker: its disk. And what runs on it now, if anything does."""
+    """Host of one broker: the disk, which survives its processes, and the current process, if any."""
 
     broker_id: BrokerId
     clock: VirtualClock
@@ -49,7 +49,7 @@ class Machine:
 
 
 def _new_disk(clock: VirtualClock) -> MemoryDisk:
-    """With the mount points of its log directories, which an operator made long ago."""
+    """Empty disk with the mount points of the log directories."""
     disk = MemoryDisk(clock)
     for path in LOG_DIRECTORIES:
         disk.make_directory(path)
@@ -58,7 +58,7 @@ def _new_disk(clock: VirtualClock) -> MemoryDisk:
 
 
 class SimulatedCluster:
-    """Whatever is done to it is done from outside, as an operator or an accident would do it."""
+    """Operations act from outside, as an operator or a fault does."""
 
     def __init__(self, brokers: int = 3, *, seed: int = 1, **settings: object) -> None:
         loop = asyncio.get_running_loop()
@@ -85,13 +85,13 @@ class SimulatedCluster:
     def running(self) -> list[Broker]:
         return [found.broker for found in self.machines.values() if found.broker is not None and found.is_running]
 
-    # -- starting and stopping
+    # ---- start and stop
 
     async def start_all(self) -> None:
         await asyncio.gather(*(self.start(broker_id) for broker_id in self.machines))
 
     def start(self, broker_id: BrokerId, **settings: object) -> Coroutine[Any, Any, Broker]:
-        """The process is there at once, so that it can be killed before it has done anything."""
+        """Start a broker. Its process exists on return, so that it can be killed before its first step."""
         machine = self.machines[broker_id]
         machine.starts += 1
         process = machine.process = Process(f"{host_of(broker_id)}.{machine.starts}")
@@ -137,7 +137,7 @@ class SimulatedCluster:
             if machine.is_running:
                 await self.stop(machine.broker_id)
 
-    # -- faults
+    # ---- faults
 
     def kill(self, broker_id: BrokerId, *, noticed_after_s: float = DEATH_IS_NOTICED_AFTER_S) -> None:
         """kill -9: the page cache survives."""
@@ -150,19 +150,19 @@ class SimulatedCluster:
         self._for_live_session(machine, lambda session: self.store_state.crash(session, noticed_after_s))
 
     def cut_power(self, broker_id: BrokerId, *, noticed_after_s: float = DEATH_IS_NOTICED_AFTER_S) -> None:
-        """What was not synced is lost."""
+        """Power loss: data that was not synced is lost."""
         if self.machines[broker_id].process is not None:
             self.kill(broker_id, noticed_after_s=noticed_after_s)
         self.machines[broker_id].disk.crash()
 
     def cut_power_badly(self, broker_id: BrokerId, randomness: SeededRandomness, damage: CrashDamage) -> None:
-        """What was not synced is lost, torn, or worse."""
+        """Power loss: data that was not synced is lost, torn or corrupted."""
         if self.machines[broker_id].process is not None:
             self.kill(broker_id)
         self.machines[broker_id].disk.crash_badly(randomness, damage)
 
     def wipe(self, broker_id: BrokerId) -> None:
-        """A new, empty disk in a machine that does not run."""
+        """Replace the disk of a stopped machine by an empty one."""
         machine = self.machines[broker_id]
         assert machine.broker is None
         observers = machine.disk.on_changed
@@ -180,7 +180,7 @@ class SimulatedCluster:
         """SIGCONT"""
         machine = self.machines[broker_id]
         assert machine.process is not None
-        machine.process.go_on()
+        machine.process.resume()
         self.reconnect_to_store(broker_id)
 
     def cut_off_from_store(self, broker_id: BrokerId) -> None:
@@ -194,7 +194,7 @@ class SimulatedCluster:
             do(machine.sessions[-1])
 
     def cut(self, one: BrokerId, others: Iterable[BrokerId]) -> None:
-        """No frame passes between this broker and those."""
+        """Cut the links between this broker and the others."""
         for other in others:
             self.network.cut(host_of(one), host_of(other))
 
@@ -207,7 +207,7 @@ class SimulatedCluster:
     def mend(self) -> None:
         self.network.mend_all()
 
-    # -- looking at it
+    # ---- connections
 
     async def connect(self, broker_id: BrokerId, client_id: str = "test") -> ClientConnection:
         return await ClientConnection.open(self.network, host_of(broker_id), PORT, client_id)

@@ -1,4 +1,4 @@
-"""`tidelog simulate`: runs seeds, and tells progress, violations and how to repeat them."""
+"""Command `tidelog simulate`: runs seeds and prints progress, violations and commands to repeat them."""
 
 import argparse
 import logging
@@ -13,14 +13,14 @@ from tidelog.simulation.shrinking import shrink
 
 EXIT_HELD, EXIT_VIOLATED = 0, 1
 EXIT_INTERRUPTED = 130
-"""As shells have it after Ctrl-C."""
-MOST_VIOLATIONS_TOLD = 10
+"""Exit code of shells after Ctrl-C."""
+MAX_PRINTED_VIOLATIONS = 10
 
 
 def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL, format="%(message)s")
     if options.digest:
-        return _tell_digests(options)
+        return _print_digests(options)
     if options.seed is not None:
         return _run_one(options)
     return _run_many(options)
@@ -32,15 +32,15 @@ def _run_one(options: argparse.Namespace) -> int:
     else:
         verdict = run_events(options.seed, options.only, options.duration)
     if options.trace or not verdict.is_good:
-        _print(verdict.story)
-    _print([*verdict.violations[:MOST_VIOLATIONS_TOLD], verdict.summary])
+        _print(verdict.event_log)
+    _print([*verdict.violations[:MAX_PRINTED_VIOLATIONS], verdict.summary])
     if options.shrink and not verdict.is_good and not options.exactly_once:
         _shrink(verdict, options.duration)
     return EXIT_HELD if verdict.is_good else EXIT_VIOLATED
 
 
-def _tell_digests(options: argparse.Namespace) -> int:
-    """A line for each seed, in their order, to be compared with `diff`."""
+def _print_digests(options: argparse.Namespace) -> int:
+    """Print one line per seed, in order, for comparison with `diff`."""
     seeds = range(options.first, options.first + options.seeds) if options.seed is None else [options.seed]
     is_good = True
     for seed in seeds:
@@ -52,7 +52,9 @@ def _tell_digests(options: argparse.Namespace) -> int:
 
 def _shrink(verdict: Verdict, duration_s: float | None) -> None:
     found = shrink(verdict, duration_s, lambda line: _print([line]))
-    _print(["", f"shrunk from {len(verdict.applied)} to {len(found.verdict.applied)} faults:", *found.verdict.story])
+    _print(
+        ["", f"shrunk from {len(verdict.applied)} to {len(found.verdict.applied)} faults:", *found.verdict.event_log]
+    )
     _print([f"again: {found.command}"])
 
 
@@ -67,7 +69,7 @@ def _run_many(options: argparse.Namespace) -> int:
             if outcome.violations:
                 findings.append(outcome)
                 progress.clear()
-                _print(_told(outcome))
+                _print(_finding_lines(outcome))
             progress.show()
     except KeyboardInterrupt:
         pass
@@ -75,18 +77,18 @@ def _run_many(options: argparse.Namespace) -> int:
     _print([progress.line, *_summary(findings)])
     next_seed = progress.first_missing
     if next_seed is not None:
-        _print(_way_to_go_on(next_seed, seeds.stop - next_seed, options))
+        _print(_resume_commands(next_seed, seeds.stop - next_seed, options))
         return EXIT_INTERRUPTED
     return EXIT_VIOLATED if findings else EXIT_HELD
 
 
-def _way_to_go_on(first: int, seeds: int, options: argparse.Namespace) -> Iterable[str]:
+def _resume_commands(first: int, seeds: int, options: argparse.Namespace) -> Iterable[str]:
     manner = " --exactly-once" if options.exactly_once else ""
-    yield f"interrupted; to go on: make simulate SEEDS={seeds} FIRST={first} PROCESSES={options.processes}"
+    yield f"interrupted; to continue: make simulate SEEDS={seeds} FIRST={first} PROCESSES={options.processes}"
     yield f"  or tidelog simulate --seeds {seeds} --first {first} --processes {options.processes}{manner}"
 
 
-def _told(finding: Finding) -> Iterable[str]:
+def _finding_lines(finding: Finding) -> Iterable[str]:
     yield f"seed {finding.seed} violated: {finding.violations[0]}"
     yield f"  tidelog simulate --seed {finding.seed} --shrink"
 

@@ -1,4 +1,4 @@
-"""What coordinators remember, compared with what their records say: a successor would know the same."""
+"""Invariant of coordinators (G3): the state in memory equals the state that a successor loads from the records."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,16 +18,16 @@ from tidelog.simulation.inspection import content
 from tidelog.transactions.machine import TransactionMachine
 
 IN_BETWEEN = "in between"
-"""Of a classic group that rebalances."""
+"""State of a classic group during a rebalance."""
 
 
 def differences(cluster: SimulatedCluster) -> Iterator[str]:
-    """Between each machine that acts and one that is loaded anew from the log of its partition."""
+    """Differences between each active state machine and a new one loaded from the log of its partition."""
     for broker in cluster.running:
         for shard, fresh in _shards(broker):
             live, loaded = _facts(shard.machine), _facts(_loaded(shard, fresh))
             for what in sorted(live.keys() | loaded.keys(), key=str):
-                if live.get(what) == IN_BETWEEN:  # what is decided meanwhile is not in the log yet
+                if live.get(what) == IN_BETWEEN:  # a rebalance is not in the log until it completes
                     continue
                 if live.get(what) != loaded.get(what):
                     where = f"{shard.partition.topic_partition} on broker {broker.broker_id}"
@@ -41,7 +41,7 @@ def acting(cluster: SimulatedCluster) -> Iterator[Shard[Any]]:
 
 
 def _shards(broker: Broker) -> Iterator[tuple[Shard[Any], StateMachine]]:
-    """With a machine that has not seen any record."""
+    """Active shards, each with an empty state machine."""
     services = broker._services
     for topic in (services.groups.topic, services.transactions.topic):
         for index, shard in topic._shards.items():

@@ -1,7 +1,7 @@
 """Digest of one simulated run: every network frame, store write and disk write, each with its virtual time.
 
-Two versions of the code that give equal digests behaved alike in that run. Log lines, the story and names of classes
-and functions are left out on purpose, so that a renaming or a new wording leaves the digest as it is.
+Two versions of the code that give equal digests behaved alike in that run. Log lines, the event log and names of
+classes and functions are left out on purpose, so that a rename or a new wording does not change the digest.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ DIGEST_BYTES = 8
 
 
 class _Part:
-    """Counts and hashes events of one kind, in their order."""
+    """Count and hash of the events of one kind, in order."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -27,12 +27,12 @@ class _Part:
         self._hash.update(f"{head} {len(data)}\n".encode())
         self._hash.update(data)
 
-    def told(self) -> str:
+    def text(self) -> str:
         return self._hash.hexdigest()
 
 
 class RunDigest:
-    """One hash for each of network, store and disks: which of them differs tells where to look."""
+    """One hash each for network, store and disks: the one that differs shows where behaviour changed."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._now = cluster.clock.monotonic
@@ -42,9 +42,9 @@ class RunDigest:
         for machine in cluster.machines.values():
             machine.disk.on_changed.append(partial(self._on_changed, machine.broker_id))
 
-    def told(self) -> str:
+    def text(self) -> str:
         return (
-            f"network={self._network.told()} store={self._store.told()} disk={self._disk.told()}"
+            f"network={self._network.text()} store={self._store.text()} disk={self._disk.text()}"
             f" frames={self._network.count} store_writes={self._store.count} disk_writes={self._disk.count}"
             f" simulated_s={self._now():.6f}"
         )
@@ -55,14 +55,14 @@ class RunDigest:
 
     def _on_stored(self, session_id: int, operations: Sequence[Operation]) -> None:
         for operation in operations:
-            head, data = _told(operation)
+            head, data = _operation_text(operation)
             self._store.add(f"{self._now()!r} {session_id} {head}", data)
 
     def _on_changed(self, broker_id: BrokerId, verb: str, path: str, data: Buffer) -> None:
         self._disk.add(f"{self._now()!r} {broker_id} {verb} {path}", data)
 
 
-def _told(operation: Operation) -> tuple[str, bytes]:
+def _operation_text(operation: Operation) -> tuple[str, bytes]:
     match operation:
         case Create(path, data, ephemeral, sequential):
             return f"create {path} {ephemeral} {sequential}", data

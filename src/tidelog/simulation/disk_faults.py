@@ -1,4 +1,4 @@
-"""Faults of disks: data that is lost, as far as I4 allows, and operations that fail or are slow."""
+"""Disk faults: data loss within the limits of I4, and operations that fail or are slow."""
 
 import errno
 
@@ -25,7 +25,7 @@ class DiskFaults:
         self._lost_disks = lost_disks
         self._randomness = SeededRandomness(scene.config.seed * 7919 + 2)
         self._untimely = UntimelyLosses(
-            scene.cluster, scene.supervisor, lost_disks.may_lose, self._wipe_now, self._cut_power_now, scene.tell
+            scene.cluster, scene.supervisor, lost_disks.may_lose, self._wipe_now, self._cut_power_now, scene.log_event
         )
         self.faults: Faults = {
             "power_cut": self._lose_disk,
@@ -40,15 +40,15 @@ class DiskFaults:
         }
 
     def _lose_disk(self, event: FaultEvent) -> None:
-        """A power cut, or a new and empty disk: both lose data, so I4 allows only so many of them at a time."""
-        broker_id = self._scene.who(event)
+        """Power loss or an empty disk. Both lose data, so I4 limits how many happen at a time."""
+        broker_id = self._scene.target_broker(event)
         if not self._lost_disks.may_lose(broker_id):
             return
         if event.kind == "power_cut":
-            self._scene.happened(event, f"cut the power of broker {broker_id}, for {event.for_s} s")
+            self._scene.log_applied(event, f"cut the power of broker {broker_id}, for {event.for_s} s")
             self._cut_power(broker_id, event.for_s)
         else:
-            self._scene.happened(event, f"broker {broker_id} loses its disk, for {event.for_s} s")
+            self._scene.log_applied(event, f"broker {broker_id} loses its disk, for {event.for_s} s")
             self._wipe(broker_id, event.for_s)
 
     def _cut_power(self, broker_id: BrokerId, for_s: float = 0.0) -> None:
@@ -65,32 +65,32 @@ class DiskFaults:
         self._scene.supervisor.start_after(broker_id, for_s)
 
     def _lose_disk_in_time(self, event: FaultEvent) -> None:
-        """At the moment when it hurts most."""
-        cast = self._untimely.cast()
-        if cast is None:
+        """Lose a disk at the worst moment."""
+        roles = self._untimely.roles()
+        if roles is None:
             return
-        name, story = {
+        name, scenario = {
             "late_election": ("whoever is elected next, late", self._untimely.elect_late),
             "last_standing": ("the last of three replicas", self._untimely.lose_the_last),
         }[event.kind]
-        self._scene.happened(event, f"broker {cast.next_leader} is to lose its disk: {name}")
-        self._scene.supervisor.spawn(story(cast, event))
+        self._scene.log_applied(event, f"broker {roles.next_leader} is to lose its disk: {name}")
+        self._scene.supervisor.spawn(scenario(roles, event))
 
     def _wipe_now(self, broker_id: BrokerId) -> None:
-        self._scene.tell(f"broker {broker_id} loses its disk")
+        self._scene.log_event(f"broker {broker_id} loses its disk")
         self._wipe(broker_id)
 
     def _cut_power_now(self, broker_id: BrokerId) -> None:
-        self._scene.tell(f"cut the power of broker {broker_id}")
+        self._scene.log_event(f"cut the power of broker {broker_id}")
         self._cut_power(broker_id)
 
     def _directory_of(self, event: FaultEvent) -> str:
         return LOG_DIRECTORIES[event.detail % self._scene.config.log_directories]
 
     def _fail_disk(self, event: FaultEvent) -> None:
-        broker_id, directory = self._scene.who(event), self._directory_of(event)
+        broker_id, directory = self._scene.target_broker(event), self._directory_of(event)
         operation = FAILING_OPERATIONS[event.detail // 10 % len(FAILING_OPERATIONS)]
-        self._scene.happened(event, f"{operation} fails on {directory} of broker {broker_id}, for {event.for_s} s")
+        self._scene.log_applied(event, f"{operation} fails on {directory} of broker {broker_id}, for {event.for_s} s")
         self._inject(event, broker_id, errno.EIO, directory, (operation,))
 
     def _inject(
@@ -106,10 +106,10 @@ class DiskFaults:
         self._scene.repair_later(event, end)
 
     def _fill_disk(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
+        broker_id = self._scene.target_broker(event)
         disk = self._scene.cluster.machines[broker_id].disk
         disk.capacity_bytes = disk.used_bytes + event.detail % FULL_DISK_ROOM_BYTES
-        self._scene.happened(event, f"the disk of broker {broker_id} is full, for {event.for_s} s")
+        self._scene.log_applied(event, f"the disk of broker {broker_id} is full, for {event.for_s} s")
 
         def end() -> None:
             disk.capacity_bytes = PLENTY_BYTES
@@ -118,25 +118,27 @@ class DiskFaults:
         self._scene.repair_later(event, end)
 
     def _take_descriptors(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
-        self._scene.happened(event, f"broker {broker_id} has no descriptors left, for {event.for_s} s")
+        broker_id = self._scene.target_broker(event)
+        self._scene.log_applied(event, f"broker {broker_id} has no descriptors left, for {event.for_s} s")
         self._inject(event, broker_id, errno.EMFILE, "", NEEDS_DESCRIPTOR)
 
     def _stop_short(self, event: FaultEvent) -> None:
-        """A clean stop while the log of one partition cannot be closed for want of descriptors."""
-        broker_id = self._scene.who(event)
+        """A clean stop while the log of one partition cannot be closed because descriptors ran out."""
+        broker_id = self._scene.target_broker(event)
         broker = self._scene.cluster.machines[broker_id].broker
-        if broker_id in self._scene.supervisor.well and broker is not None:
+        if broker_id in self._scene.supervisor.healthy and broker is not None:
             paths = sorted(partition.log.path for partition in broker.replicas)
             path = paths[event.detail % len(paths)] if paths else ""
-            self._scene.happened(event, f"stop broker {broker_id}, for {event.for_s} s, without descriptors for {path}")
+            self._scene.log_applied(
+                event, f"stop broker {broker_id}, for {event.for_s} s, without descriptors for {path}"
+            )
             self._inject(event, broker_id, errno.EMFILE, path, NEEDS_DESCRIPTOR)
             self._scene.supervisor.stop(broker_id, event.for_s)
 
     def _slow_disk(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
+        broker_id = self._scene.target_broker(event)
         workers = self._scene.cluster.machines[broker_id].workers
         if isinstance(workers, SimulatedWorkers):
             usual_s, workers.longest_delay_s = self._scene.config.longest_worker_delay_s, SLOW_DISK_S
-            self._scene.happened(event, f"the disk of broker {broker_id} is slow, for {event.for_s} s")
+            self._scene.log_applied(event, f"the disk of broker {broker_id} is slow, for {event.for_s} s")
             self._scene.repair_later(event, lambda: setattr(workers, "longest_delay_s", usual_s))

@@ -1,4 +1,4 @@
-"""The story of a simulated run: faults, changes of leaders and in-sync replicas, and what replicas held in the end."""
+"""Event log of a simulated run: faults, leader and ISR changes, and the logs of replicas at a violation."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,29 +9,29 @@ from tidelog.store.interface import Create, Operation, Set
 from tidelog.types import NO_BROKER, TopicPartition
 
 
-class Story:
-    """A timeline in lines, each with its virtual time in seconds."""
+class EventLog:
+    """Lines, each with its virtual time in seconds."""
 
     def __init__(self, cluster: SimulatedCluster, lines: list[str]) -> None:
         self._cluster = cluster
         self._lines = lines
         cluster.store_state.on_written.append(self._on_written)
 
-    def tell(self, line: str) -> None:
+    def log_event(self, line: str) -> None:
         self._lines.append(f"{self._cluster.clock.monotonic():9.3f} {line}")
 
-    def tell_violation(self, violations: Sequence[str]) -> None:
+    def log_violations(self, violations: Sequence[str]) -> None:
         for line in violations:
-            self.tell(f"VIOLATED {line}")
+            self.log_event(f"VIOLATED {line}")
         for line in self._held():
-            self.tell(line)
+            self.log_event(line)
 
     def _on_written(self, session_id: int, operations: Sequence[Operation]) -> None:
         for operation in operations:
             if not isinstance(operation, Create | Set):
                 continue
             if operation.path == znodes.CONTROLLER:
-                self.tell(f"    broker {znodes.decode_controller(operation.data)} is controller")
+                self.log_event(f"    broker {znodes.decode_controller(operation.data)} is controller")
             elif operation.path.startswith(znodes.TOPICS) and operation.path.endswith("/state"):
                 topic, _, index = operation.path.removeprefix(f"{znodes.TOPICS}/").split("/")[:3]
                 self._on_state(TopicPartition(topic, int(index)))
@@ -43,7 +43,7 @@ class Story:
         state = found.state
         leader = "no leader" if state.leader == NO_BROKER else f"leader {state.leader}"
         in_sync = ", ".join(map(str, state.in_sync_replicas))
-        self.tell(f"    {topic_partition} {leader} in epoch {state.leader_epoch}, in sync: {in_sync}")
+        self.log_event(f"    {topic_partition} {leader} in epoch {state.leader_epoch}, in sync: {in_sync}")
 
     def _held(self) -> Iterator[str]:
         for topic_partition, stored in stored_partitions(self._cluster.store_state):

@@ -1,4 +1,4 @@
-"""Simulations of exactly-once copying alone: a group of workers under faults, judged by `work.copying`."""
+"""Simulation of exactly-once copying only: a group of workers under faults, checked by `work.copying`."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ PAUSE_MS = 200
 
 
 def run_seed(seed: int) -> Verdict:
-    """As the swarm draws it, but long and dense enough for many transactions."""
+    """Run a drawn configuration, made long and dense enough for many transactions."""
     config = draw_config(seed)
-    config = replace(config, work=KINDS, troubled_s=config.troubled_s + LEAST_S, write_pause_ms=PAUSE_MS)
+    config = replace(config, work=KINDS, fault_duration_s=config.fault_duration_s + LEAST_S, write_pause_ms=PAUSE_MS)
     return chaos.run_config(config, draw_schedule(config))

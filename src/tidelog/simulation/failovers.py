@@ -1,4 +1,4 @@
-"""Failovers in a row: faults that strike one partition by a plan, for what single faults bring together too rarely."""
+"""Failover sequences: planned faults of one partition, for states that independent faults reach too rarely."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -22,25 +22,25 @@ class Trio(NamedTuple):
     controller: BrokerId
     leader: BrokerId
     next_leader: BrokerId
-    deaf: BrokerId
-    """The third replica, which hears nothing from the controller."""
+    isolated: BrokerId
+    """The third replica, isolated from the controller."""
 
 
 class Failovers:
-    """One row at a time; it ends when all faults end."""
+    """Runs one sequence at a time, until all faults end."""
 
     def __init__(
         self,
         cluster: SimulatedCluster,
         supervisor: Supervisor,
-        tell: Callable[[str], None],
+        log_event: Callable[[str], None],
         is_over: Callable[[], bool],
         answer_delays_s: dict[BrokerId, float],
     ) -> None:
-        """`answer_delays_s`: how much longer answers of the store take to each broker."""
+        """`answer_delays_s`: additional delay of store responses by broker."""
         self._cluster = cluster
         self._supervisor = supervisor
-        self._tell = tell
+        self._log_event = log_event
         self._is_over = is_over
         self._answer_delays_s = answer_delays_s
         self._is_busy = False
@@ -55,7 +55,7 @@ class Failovers:
         finally:
             self._is_busy = False
 
-    # ---- two replicas in turn
+    # ---- alternating replicas
 
     def pair(self, event: FaultEvent) -> tuple[BrokerId, BrokerId] | None:
         """Two replicas of some partition."""
@@ -66,56 +66,56 @@ class Failovers:
         return (replicas[0], replicas[1]) if len(replicas) > 1 else None
 
     async def take_turns(self, pair: tuple[BrokerId, BrokerId], event: FaultEvent) -> None:
-        """Neither hears of what the other writes: logs that part more than one epoch ago (KIP-279)."""
+        """The two never run together: their logs diverge over more than one epoch (KIP-279)."""
         for number in range(TURNS):
             up, down = pair[number % 2], pair[(number + 1) % 2]
             for broker_id in self._supervisor.states:
                 if broker_id != up and (broker_id == down or number == 0):
                     self._kill(broker_id, TURNS * LONGEST_START_S)
-            await self._be_up(up)
+            await self._wait_until_up(up)
             await self._sleep(SHORT_S + event.detail % 1000 / 1000)
         for broker_id in self._supervisor.states:
             self._start(broker_id)
 
-    # ---- failovers that one replica does not hear of
+    # ---- failovers that one replica misses
 
     def trio(self, *, with_controller: bool = False) -> Trio | None:
-        """Of a partition whose replicas are all well, and none of them controller; or the leader is not, at least."""
+        """Replicas of a healthy partition, none of them the controller; `with_controller`: only the leader is not."""
         node = self._cluster.store_state.find(znodes.CONTROLLER)
         controller = NO_BROKER if node is None else znodes.decode_controller(node.data)
-        well = self._supervisor.well if with_controller else self._supervisor.well - {controller}
+        healthy = self._supervisor.healthy if with_controller else self._supervisor.healthy - {controller}
         for _, stored in stored_partitions(self._cluster.store_state):
             state = stored.state
             others = [each for each in state.replicas if each in state.in_sync_replicas and each != state.leader]
             others.sort(key=lambda each: each != controller)
             found = {state.leader, *others}
-            if len(others) > 1 and found <= well and state.leader != controller and not self._is_busy:
+            if len(others) > 1 and found <= healthy and state.leader != controller and not self._is_busy:
                 return Trio(controller, state.leader, others[0], others[1])
         return None
 
     async def fail_over_unheard(self, trio: Trio, event: FaultEvent) -> None:
-        """The leader changes, and is the first one again: who missed it still follows in the epoch before (KIP-320)."""
-        network, controller, deaf = self._cluster.network, host_of(trio.controller), host_of(trio.deaf)
+        """Leadership moves away and back: the isolated replica still follows in the old epoch (KIP-320)."""
+        network, controller, isolated = self._cluster.network, host_of(trio.controller), host_of(trio.isolated)
         leader, next_leader = host_of(trio.leader), host_of(trio.next_leader)
-        network.cut_one_way(controller, deaf)
+        network.cut_one_way(controller, isolated)
         network.cut(leader, next_leader)
         await self._sleep(SHORT_S + event.detail % 500 / 1000)
         network.mend(leader, next_leader)
         self._kill(trio.leader, 0.0)
-        await self._be_up(trio.leader)
+        await self._wait_until_up(trio.leader)
         await self._sleep(SHORT_S + event.detail % 1000 / 1000)
         self._kill(trio.next_leader, LONGEST_START_S)
         await self._sleep(SHORT_S + event.for_s)
-        network.mend(controller, deaf)
+        network.mend(controller, isolated)
 
-    # ---- a follower that joins, and a leader that learns of it late
+    # ---- ISR expansion that the leader learns of late
 
     async def join_late(self, trio: Trio, event: FaultEvent) -> None:
-        """The store counts who has come back as in sync; before the leader knows, it hears no more (KIP-497)."""
-        network, leader, joining = self._cluster.network, host_of(trio.leader), host_of(trio.deaf)
+        """The store has the expanded ISR, and the follower is cut off before the leader knows it (KIP-497)."""
+        network, leader, joining = self._cluster.network, host_of(trio.leader), host_of(trio.isolated)
         self._answer_delays_s[trio.leader] = 1.0
-        self._kill(trio.deaf, 0.0)
-        await self._be_up(trio.deaf)
+        self._kill(trio.isolated, 0.0)
+        await self._wait_until_up(trio.isolated)
         waited_s = 0.0
         while not self._is_in_sync(trio) and waited_s < LONGEST_START_S and not self._is_over():
             waited_s += FINE_STEP_S
@@ -127,7 +127,7 @@ class Failovers:
 
     def _is_in_sync(self, trio: Trio) -> bool:
         return any(
-            stored.state.leader == trio.leader and trio.deaf in stored.state.in_sync_replicas
+            stored.state.leader == trio.leader and trio.isolated in stored.state.in_sync_replicas
             for _, stored in stored_partitions(self._cluster.store_state)
         )
 
@@ -135,7 +135,7 @@ class Failovers:
 
     def _kill(self, broker_id: BrokerId, for_s: float) -> None:
         if self._supervisor.states[broker_id] is not BrokerState.DOWN and not self._is_over():
-            self._tell(f"kill -9 broker {broker_id}")
+            self._log_event(f"kill -9 broker {broker_id}")
             self._supervisor.kill(broker_id)
             self._supervisor.start_after(broker_id, for_s)
 
@@ -143,10 +143,10 @@ class Failovers:
         if self._supervisor.states[broker_id] is BrokerState.DOWN:
             self._supervisor.start_after(broker_id, 0.0)
 
-    async def _be_up(self, broker_id: BrokerId) -> None:
+    async def _wait_until_up(self, broker_id: BrokerId) -> None:
         self._start(broker_id)
         waited_s = 0.0
-        while broker_id not in self._supervisor.well and waited_s < LONGEST_START_S:
+        while broker_id not in self._supervisor.healthy and waited_s < LONGEST_START_S:
             waited_s += STEP_S
             await self._sleep(STEP_S)
 

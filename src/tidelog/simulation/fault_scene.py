@@ -1,4 +1,4 @@
-"""The scene of fault injection: the cluster, whom a fault strikes, and what must be repaired when it ends."""
+"""Shared state of fault injection: the cluster, the targets of faults, and pending repairs."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -12,30 +12,30 @@ from tidelog.simulation.swarm import SwarmConfig
 from tidelog.types import NO_BROKER, BrokerId
 
 Faults = Mapping[str, Callable[[FaultEvent], None]]
-"""Of one family, by name."""
+"""Faults of one family by name."""
 
 
 class FaultScene:
     def __init__(
-        self, cluster: SimulatedCluster, supervisor: Supervisor, config: SwarmConfig, tell: Callable[[str], None]
+        self, cluster: SimulatedCluster, supervisor: Supervisor, config: SwarmConfig, log_event: Callable[[str], None]
     ) -> None:
         self.cluster = cluster
         self.supervisor = supervisor
         self.states = supervisor.states
         self.config = config
-        self.tell = tell
+        self.log_event = log_event
         self._repairs: dict[int, Callable[[], None]] = {}
         self.is_over = False
         self.applied: list[int] = []
 
     def end(self) -> None:
-        """End now what would end later."""
+        """Run all pending repairs now."""
         self.is_over = True
         repairs, self._repairs = self._repairs, {}
         for repair in repairs.values():
             repair()
 
-    def who(self, event: FaultEvent) -> BrokerId:
+    def target_broker(self, event: FaultEvent) -> BrokerId:
         match event.who:
             case found if found == LEADER:
                 found = next((each.state.leader for _, each in stored_partitions(self.cluster.store_state)), NO_BROKER)
@@ -44,9 +44,9 @@ class FaultScene:
                 found = NO_BROKER if node is None else znodes.decode_controller(node.data)
         return found if found in self.states else event.other
 
-    def happened(self, event: FaultEvent, what: str) -> None:
+    def log_applied(self, event: FaultEvent, what: str) -> None:
         self.applied.append(event.number)
-        self.tell(f"[{event.number}] {what}")
+        self.log_event(f"[{event.number}] {what}")
 
     def repair_later(self, event: FaultEvent, repair: Callable[[], None]) -> None:
         self._repairs[event.number] = repair

@@ -1,4 +1,4 @@
-"""Fault schedules: which fault strikes whom when, as data, so that a run can be repeated with some of them left out."""
+"""Fault schedules: kind, target and time of each fault as data, so that a run can be repeated with a subset."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from tidelog.simulation.swarm import FAULTS, SwarmConfig
 from tidelog.types import BrokerId
 
 LEADER, CONTROLLER = 0, -1
-"""In place of a broker id: whoever leads the first partition, or is controller, when the fault strikes."""
+"""Placeholders for a broker id: the leader of the first partition, or the controller, when the fault is applied."""
 
 DURATIONS_MS = (100, 1000, 3000, 10_000)
 DETAILS = 10_000
@@ -18,15 +18,15 @@ MOST_FAULTS = 400
 class FaultEvent(NamedTuple):
     number: int
     at_s: float
-    """Since the beginning of the faults."""
+    """Time since faults began."""
     kind: str
     who: BrokerId
     other: BrokerId
-    """A second broker, for what concerns a link."""
+    """Second broker, for faults of a link."""
     for_s: float
-    """How long it lasts; a broker that was killed is started then."""
+    """Duration; a killed broker is started after it."""
     detail: int
-    """What else is left to chance: a number below DETAILS."""
+    """Number below DETAILS for all other random choices."""
 
 
 def draw_schedule(config: SwarmConfig) -> list[FaultEvent]:
@@ -36,7 +36,7 @@ def draw_schedule(config: SwarmConfig) -> list[FaultEvent]:
     at_ms = FIRST_FAULT_MS
     while kinds and len(events) < MOST_FAULTS:
         at_ms += randomness.below(config.longest_pause_ms)
-        if at_ms >= config.troubled_s * 1000:
+        if at_ms >= config.fault_duration_s * 1000:
             break
         events.append(_draw_event(randomness, len(events) + 1, at_ms, kinds, config.brokers))
     return events

@@ -18,7 +18,7 @@ from tidelog.simulation.swarm import SwarmConfig
 
 
 class FaultInjector:
-    """An event that cannot be applied now is passed over, so that a schedule is valid whatever is left out of it."""
+    """Ignores events that cannot be applied, so that every subset of a schedule is valid."""
 
     def __init__(
         self,
@@ -26,12 +26,12 @@ class FaultInjector:
         supervisor: Supervisor,
         config: SwarmConfig,
         latencies: Latencies,
-        tell: Callable[[str], None],
+        log_event: Callable[[str], None],
     ) -> None:
-        scene = self._scene = FaultScene(cluster, supervisor, config, tell)
-        lost_disks = LostDisks(cluster, config, lambda: supervisor.well)
+        scene = self._scene = FaultScene(cluster, supervisor, config, log_event)
+        lost_disks = LostDisks(cluster, config, lambda: supervisor.healthy)
         of_store = StoreFaults(scene, latencies, LostStore(cluster, lambda: bool(lost_disks.lost)))
-        self._failovers = Failovers(cluster, supervisor, tell, lambda: scene.is_over, of_store.answer_delays_s)
+        self._failovers = Failovers(cluster, supervisor, log_event, lambda: scene.is_over, of_store.answer_delays_s)
         self._faults: Faults = {
             **ProcessFaults(scene).faults,
             **LinkFaults(scene).faults,
@@ -44,7 +44,7 @@ class FaultInjector:
 
     @property
     def applied(self) -> list[int]:
-        """The numbers of the events that struck."""
+        """Numbers of the applied events."""
         return self._scene.applied
 
     def apply(self, event: FaultEvent) -> None:
@@ -53,28 +53,30 @@ class FaultInjector:
     def repair_all(self) -> None:
         """End all faults now; brokers that are down start."""
         scene = self._scene
-        scene.tell("all faults end")
+        scene.log_event("all faults end")
         scene.end()
         scene.cluster.mend()
         scene.cluster.store_state.forget_step_faults()
-        scene.supervisor.bring_all_up()
+        scene.supervisor.recover_all()
 
-    # ---- failovers in a row
+    # ---- failover sequences
 
     def _take_turns(self, event: FaultEvent) -> None:
         pair = self._failovers.pair(event)
         if pair is not None:
-            self._scene.happened(event, f"brokers {pair[0]} and {pair[1]} run in turn, and nobody else")
+            self._scene.log_applied(event, f"brokers {pair[0]} and {pair[1]} run in turn, and nobody else")
             self._failovers.begin(self._failovers.take_turns(pair, event))
 
     def _fail_over_unheard(self, event: FaultEvent) -> None:
         trio = self._failovers.trio()
         if trio is not None:
-            self._scene.happened(event, f"broker {trio.deaf} hears nothing from the controller while leaders change")
+            self._scene.log_applied(
+                event, f"broker {trio.isolated} hears nothing from the controller while leaders change"
+            )
             self._failovers.begin(self._failovers.fail_over_unheard(trio, event))
 
     def _join_late(self, event: FaultEvent) -> None:
         trio = self._failovers.trio(with_controller=True)
         if trio is not None:
-            self._scene.happened(event, f"broker {trio.deaf} joins, and broker {trio.leader} learns of it late")
+            self._scene.log_applied(event, f"broker {trio.isolated} joins, and broker {trio.leader} learns of it late")
             self._failovers.begin(self._failovers.join_late(trio, event))

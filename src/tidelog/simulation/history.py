@@ -1,7 +1,7 @@
 """Client history: every write with its outcome, every poll with its position, every transaction with its decision.
 
-Contradictions that one event shows are noted at once (`contradictions`). What needs the whole history is judged in the
-end (`judges`).
+Contradictions visible in one event are recorded at once (`contradictions`). Checks that need the whole history run at
+the end (`judges`).
 """
 
 from collections import Counter, defaultdict
@@ -18,17 +18,17 @@ from tidelog.types import NO_OFFSET, TopicPartition
 
 
 class Outcome(Enum):
-    UNKNOWN = auto()  # under way, or given up: the record may be there, or come to be there
+    UNKNOWN = auto()  # in flight or given up: the record may exist, or appear later
     ACKNOWLEDGED = auto()
-    REFUSED = auto()  # the broker said for certain that it did not write the record
+    REFUSED = auto()  # the broker certainly did not write the record
 
 
 class Decision(Enum):
     OPEN = auto()
-    COMMITTING = auto()  # the client has asked for it
+    COMMITTING = auto()  # the client has requested the commit
     COMMITTED = auto()
-    ABORTED = auto()  # by the client, or for certain by its coordinator
-    UNKNOWN = auto()  # abandoned, or no answer: committed or aborted as a whole
+    ABORTED = auto()  # by the client, or certainly by its coordinator
+    UNKNOWN = auto()  # abandoned, or no response: committed or aborted as a whole
 
 
 @dataclass(slots=True, eq=False)
@@ -52,38 +52,38 @@ class Write:
 
 
 class Gap(NamedTuple):
-    """Offsets between two records that one consumer was given one after the other."""
+    """Offsets between two consecutive records of a consumer."""
 
     topic_partition: TopicPartition
     start_offset: int
     end_offset: int
     log_start_offset: int
-    """As far as any replica had deleted its oldest records by then."""
+    """Highest log start offset of any replica at that time."""
     is_inside: bool = False
-    """Of one poll."""
+    """True if both records came from one poll."""
 
 
 class ConsumerHistory:
-    """The polls of one consumer. Where it begins, or goes to, it says itself: the rest must follow."""
+    """Polls of one consumer. The consumer reports its seeks; all other positions must be consecutive."""
 
     def __init__(self, history: "History", name: str, *, is_read_committed: bool) -> None:
         self.name = name
         self.is_read_committed = is_read_committed
         self.gaps: list[Gap] = []
         self.positions: dict[TopicPartition, int | None] = {}
-        """The next offset expected; None where only the broker knows, as after a lookup by time."""
+        """Next expected offset; None if only the broker knows it, as after a lookup by time."""
         self._history = history
 
     def on_seek(self, topic_partition: TopicPartition, offset: int | None = None) -> None:
-        """Also the start of an assignment."""
+        """Record a seek, or the start of an assignment."""
         self.positions[topic_partition] = offset
 
     def on_assigned(self, offsets: dict[TopicPartition, int]) -> None:
-        """A new assignment in place of the one before."""
+        """Record a new assignment, which replaces the previous one."""
         self.positions = dict(offsets)
 
     def on_poll(self, records: Iterable[tuple[TopicPartition, int, bytes | None]]) -> None:
-        """All records that one poll gave, in its order."""
+        """Record all records of one poll, in order."""
         met: set[TopicPartition] = set()
         for topic_partition, offset, value in records:
             self._on_record(topic_partition, offset, is_inside=topic_partition in met)
@@ -108,37 +108,37 @@ class ConsumerHistory:
 
 
 class History:
-    """An offset has one content, for ever (I5); a value was written by somebody, and not refused."""
+    """An offset never changes its content (I5); every value was written by a client and not refused."""
 
     def __init__(self) -> None:
         self.contents: dict[TopicPartition, dict[int, bytes | None]] = defaultdict(dict)
-        """What a client was told that an offset holds."""
+        """Values by offset, as reported to clients."""
         self.acknowledged: dict[TopicPartition, dict[bytes, int]] = defaultdict(dict)
-        """By value, the offset that was named."""
+        """Acknowledged offset by value."""
         self.ends: dict[TopicPartition, int] = defaultdict(int)
-        """The end of what was acknowledged: whoever leads has at least so much (I4)."""
+        """End of the acknowledged records: every leader has at least these (I4)."""
         self.log_starts: dict[TopicPartition, int] = defaultdict(int)
-        """The furthest that retention or DeleteRecords has come on any replica."""
+        """Highest log start offset on any replica, by retention or DeleteRecords."""
         self.writes: dict[bytes, Write] = {}
         self.writes_by_key: dict[tuple[TopicPartition, bytes], list[Write]] = defaultdict(list)
         self.on_end: list[Callable[[TopicPartition], None]] = []
-        """Told when the end of what was acknowledged has moved."""
+        """Callbacks for new ends of acknowledged records."""
         self.transactions: list[Transaction] = []
         self.consumers: list[ConsumerHistory] = []
         self.compacted_topics: set[str] = set()
         self.lossy_topics: set[str] = set()
-        """Those with unclean elections: what they were told to hold may be gone."""
+        """Topics with unclean elections: acknowledged records may be lost."""
         self.reads = 0
         self.seen: dict[TopicPartition, dict[bytes, int]] = defaultdict(dict)
-        """By value, the first offset at which any consumer read it."""
+        """First offset at which a consumer read a value."""
         self.seen_committed: dict[bytes, str] = {}
-        """By value, the first consumer that read it as committed."""
+        """First consumer that read a value with read_committed."""
         self.contradictions: list[str] = []
 
     # ---- writes
 
     def begin(self, write: Write) -> Write:
-        """Before the first attempt. Values are unique in the whole history."""
+        """Record a write before its first attempt. Values are unique in the whole history."""
         assert write.value not in self.writes, f"{write.value!r} is written a second time"
         self.writes[write.value] = write
         if write.key is not None:
@@ -148,7 +148,7 @@ class History:
         return write
 
     def on_tombstone(self, topic_partition: TopicPartition, key: bytes) -> None:
-        """A record without a value is under way: earlier ones of the key may go."""
+        """A tombstone is in flight: earlier records of the key may be deleted."""
         self.writes_by_key[topic_partition, key].append(Write(topic_partition, b"", "somebody", key=key))
 
     def acknowledge(self, write: Write, offset: int) -> None:
@@ -158,7 +158,7 @@ class History:
         topic_partition = write.topic_partition
         self.acknowledged[topic_partition][write.value] = offset
         if offset != NO_OFFSET:
-            self._take(topic_partition, offset, write.value, "acknowledged")
+            self._record(topic_partition, offset, write.value, "acknowledged")
             if offset >= self.ends[topic_partition]:
                 self.ends[topic_partition] = offset + 1
                 for callback in self.on_end:
@@ -168,7 +168,7 @@ class History:
         write.outcome = Outcome.REFUSED
 
     def on_acknowledged(self, topic_partition: TopicPartition, offset: int, value: bytes) -> None:
-        """Of a write that was not told before."""
+        """Record an acknowledgement of a write that may be unknown."""
         write = self.writes.get(value) or self.begin(Write(topic_partition, value, "somebody"))
         self.acknowledge(write, offset)
 
@@ -195,7 +195,7 @@ class History:
     ) -> None:
         self.reads += 1
         if topic_partition.topic not in self.lossy_topics:
-            self._take(topic_partition, offset, value, "read")
+            self._record(topic_partition, offset, value, "read")
         if value is None:
             return
         self._check_place(topic_partition, offset, value)
@@ -208,10 +208,10 @@ class History:
             self._check_committed(write, offset, reader)
 
     def _check_place(self, topic_partition: TopicPartition, offset: int, value: bytes) -> None:
-        """One value has one offset; where unclean elections lose records, a retry may write it anew."""
-        known = self.seen[topic_partition].setdefault(value, offset)
-        if known != offset and topic_partition.topic not in self.lossy_topics and self._is_written_once(value):
-            self.contradictions.append(f"duplicate {topic_partition} holds {value!r} at {known} and at {offset}")
+        """A value has one offset, unless an unclean election lost it and a retry wrote it again."""
+        previous = self.seen[topic_partition].setdefault(value, offset)
+        if previous != offset and topic_partition.topic not in self.lossy_topics and self._is_written_once(value):
+            self.contradictions.append(f"duplicate {topic_partition} holds {value!r} at {previous} and at {offset}")
 
     def _is_written_once(self, value: bytes) -> bool:
         write = self.writes.get(value)
@@ -226,10 +226,10 @@ class History:
                 " and nobody has asked for the commit"
             )
 
-    def _take(self, topic_partition: TopicPartition, offset: int, value: bytes | None, verb: str) -> None:
-        known = self.contents[topic_partition].setdefault(offset, value)
-        if known != value:
-            self.contradictions.append(f"I5 {topic_partition}@{offset} was {known!r} and is {verb} as {value!r}")
+    def _record(self, topic_partition: TopicPartition, offset: int, value: bytes | None, verb: str) -> None:
+        previous = self.contents[topic_partition].setdefault(offset, value)
+        if previous != value:
+            self.contradictions.append(f"I5 {topic_partition}@{offset} was {previous!r} and is {verb} as {value!r}")
 
     # ---- deletions
 
@@ -238,7 +238,7 @@ class History:
             self.log_starts[topic_partition] = offset
 
     def losses(self, topic_partition: TopicPartition, log: Log) -> Iterator[str]:
-        """What the log lacks of what was acknowledged or read, and what it holds twice."""
+        """Acknowledged or read records that the log lacks, and records that it holds twice."""
         if topic_partition.topic in self.compacted_topics:
             return
         held = {
@@ -254,9 +254,9 @@ class History:
         for value, offset in self.acknowledged[topic_partition].items():
             if counts[value] != 1 and not (counts[value] == 0 and NO_OFFSET < offset < log.log_start_offset):
                 yield f"I4 {topic_partition} holds {value!r}, which was acknowledged, {counts[value]} times"
-        yield from self._written_by_nobody(topic_partition, held)
+        yield from self._unwritten_values(topic_partition, held)
 
-    def _written_by_nobody(self, topic_partition: TopicPartition, held: dict[int, bytes | None]) -> Iterator[str]:
+    def _unwritten_values(self, topic_partition: TopicPartition, held: dict[int, bytes | None]) -> Iterator[str]:
         for offset, value in held.items():
             write = None if value is None else self.writes.get(value)
             if write is not None and write.outcome is Outcome.REFUSED:

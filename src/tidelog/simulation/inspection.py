@@ -1,4 +1,4 @@
-"""What can be seen of a simulated cluster from outside: the states in the store, and the logs of its replicas."""
+"""Read-only inspection of a simulated cluster: partition states in the store, replica logs on disk."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -26,7 +26,7 @@ class Stored(NamedTuple):
 
 
 def stored_partitions(store: MemoryStoreState) -> Iterator[tuple[TopicPartition, Stored]]:
-    """Every partition that has a state."""
+    """All partitions that have a state."""
     for topic in sorted(store.children.get(znodes.TOPICS, ())):
         node = store.find(znodes.topic_path(topic))
         assert node is not None
@@ -48,7 +48,7 @@ def stored_partition(store: MemoryStoreState, topic_partition: TopicPartition) -
 def _decoded(
     topic_partition: TopicPartition, assignment: bytes, assigned: int, state: bytes, version: int, modified_id: int
 ) -> Stored:
-    """Kept: a look at every partition after every step would decode the same nodes again and again."""
+    """Cached: checks read every partition after every step."""
     topic, index = topic_partition
     states: list[tuple[bytes, int] | None] = [None] * _partition_count(topic, assignment)
     states[index] = (state, version)
@@ -62,12 +62,12 @@ def _partition_count(topic: str, assignment: bytes) -> int:
 
 
 def is_to_be_deleted(store: MemoryStoreState, topic: str) -> bool:
-    """Its replicas go one after the other."""
+    """True if a deletion was requested; its replicas are deleted one by one."""
     return store.find(znodes.delete_topic_path(topic)) is not None
 
 
 def is_in_use(store: MemoryStoreState) -> bool:
-    """Whether the store knows its cluster: one that was lost does not until it is taken over (R44)."""
+    """False for a lost store until the takeover is done (R44)."""
     node = store.find(znodes.CLUSTER_ID)
     return node is not None and _takeover_state(node.data) is znodes.TakeoverState.DONE
 
@@ -90,12 +90,12 @@ def registered_broker(store: MemoryStoreState, broker_id: BrokerId) -> Broker | 
 
 @lru_cache(maxsize=256)
 def _decoded_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
-    """Kept: the checks after every change ask for the same few again and again."""
+    """Cached: checks read the same few nodes after every change."""
     return znodes.decode_broker(broker_id, data, epoch)
 
 
 def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Partition | None:
-    """As its broker holds it, be the broker stopped; None if there is no broker, or it does not host the partition."""
+    """Replica on a broker, even a stopped one; None if there is no broker, or it does not host the partition."""
     broker = cluster.machines[broker_id].broker
     if broker is None:
         return None
@@ -106,14 +106,14 @@ def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: Top
 
 
 def held_log(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Log | None:
-    """What a broker that runs would lead with, be it hosted yet or not."""
+    """Log of the partition on a running broker, whether it hosts the replica yet or not."""
     broker = cluster.machines[broker_id].broker
     log = None if broker is None else broker.replicas.log_of(topic_partition)
     return log if log is None or log.directory.is_online else None
 
 
 def is_offline(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> bool:
-    """Whether the broker may have the partition in a log directory that failed."""
+    """True if the broker may have the partition in a failed log directory."""
     broker = cluster.machines[broker_id].broker
     logs = None if broker is None else broker._logs
     if logs is None or all(directory.is_online for directory in logs.directories):

@@ -1,4 +1,4 @@
-"""What must always hold in a cluster, whatever happens to it (I1 to I7), checked on the cluster as it is now."""
+"""Cluster invariants I1 to I7, checked on the current state of a simulated cluster."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -32,7 +32,7 @@ class InvariantViolated(AssertionError):
 
 
 class Invariants:
-    """`check` as often as possible, `check_settled` when nothing is broken any more."""
+    """`check` as often as possible, `check_settled` after all faults are repaired."""
 
     def __init__(self, cluster: SimulatedCluster, history: History | None = None) -> None:
         self._cluster = cluster
@@ -43,18 +43,18 @@ class Invariants:
         self.checks = 0
 
     def check(self) -> None:
-        """I1 to I6, as far as one moment can show them."""
+        """I1 to I6, as far as a single state shows them."""
         self.checks += 1
         found = [line for each in stored_partitions(self._cluster.store_state) for line in self._of_partition(*each)]
         _raise(self.noted() + found)
         self.replicas.forget_dead()
 
     def watching(self) -> AbstractContextManager[None]:
-        """Meanwhile every change of a replica is checked when it happens; `noted` has what was found."""
+        """Context in which every change of a replica is checked when it happens; `noted` has the violations."""
         return self.replicas.watching()
 
     def noted(self) -> list[str]:
-        """Violations that were found when they happened: to be asked as often as one likes."""
+        """Violations found when they happened. Cheap, may be called often."""
         return [*self._audit.violations, *self.replicas.violations, *self.history.contradictions]
 
     def check_noted(self) -> None:
@@ -74,7 +74,7 @@ class Invariants:
             yield from self._of_leader(topic_partition, stored, leader)
 
     def _short_of_acknowledged(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
-        """I4: whoever may be elected has all that was acknowledged."""
+        """I4: every replica that may be elected has all acknowledged records."""
         end_offset = self.history.ends[topic_partition]
         for member in (*stored.state.in_sync_replicas, *stored.state.eligible_replicas):
             if not end_offset or not self._may_be_elected(member, topic_partition, stored):
@@ -92,7 +92,7 @@ class Invariants:
         """I3"""
         for one, other in combinations(sorted(replicas), 2):
             if replicas[one].log.settings.is_compacted:
-                continue  # batches are written anew; their records are compared when they are
+                continue  # compaction rewrites batches; their records are compared at that time
             found = mismatch(replicas[one].log, replicas[other].log)
             if found is not None:
                 yield f"I3 {topic_partition} on brokers {one} and {other}: {found}"
@@ -100,16 +100,17 @@ class Invariants:
     def _of_leader(self, topic_partition: TopicPartition, stored: Stored, leader: Partition) -> Iterator[str]:
         log, broker_id = leader.log, stored.state.leader
         key = broker_id, self._cluster.machines[broker_id].starts, leader.topic_id, topic_partition, leader.leader_epoch
-        known = self._high_watermarks.get(key, 0)
-        self._high_watermarks[key] = max(known, log.high_watermark)
-        if log.high_watermark < known:
-            yield f"I5 {topic_partition} high watermark of leader {broker_id} fell from {known} to {log.high_watermark}"
+        previous = self._high_watermarks.get(key, 0)
+        self._high_watermarks[key] = max(previous, log.high_watermark)
+        if log.high_watermark < previous:
+            fall = f"fell from {previous} to {log.high_watermark}"
+            yield f"I5 {topic_partition} high watermark of leader {broker_id} {fall}"
         for member in stored.state.in_sync_replicas:
             if member != broker_id and self._may_be_elected(member, topic_partition, stored):
                 yield from self._short_of(topic_partition, leader, member)
 
     def _may_be_elected(self, broker_id: BrokerId, topic_partition: TopicPartition, stored: Stored) -> bool:
-        """Without being asked: in the recorded incarnation, or right after it if that one ended cleanly (R41, R42)."""
+        """True if an election needs no log end query: same incarnation, or the next after a clean end (R41, R42)."""
         if is_offline(self._cluster, broker_id, topic_partition):
             return False
         registered = registered_broker(self._cluster.store_state, broker_id)
@@ -137,10 +138,10 @@ class Invariants:
         if content(leader.log, start_offset, end_offset) != content(log, start_offset, end_offset):
             yield f"{what} holds other records below {end_offset}"
 
-    # -- in the end
+    # ---- at the end
 
     def check_settled(self) -> None:
-        """I4 and I7: all is up and whole, and had time."""
+        """I4 and I7, after all brokers are up and had time to recover."""
         self.check()
         _raise([line for found in stored_partitions(self._cluster.store_state) for line in self._unsettled(*found)])
         _raise([*self._gave_up(), *self._left_over(), *self._lost()])
@@ -162,11 +163,12 @@ class Invariants:
             yield f"I7 {topic_partition} is led by {state.leader}, not by its preferred replica {state.replicas[0]}"
         for broker_id, partition in replicas.items():
             if not _are_equal(partition.log, leader.log):
-                yield f"I7 {topic_partition} on broker {broker_id} is {_told(partition.log)}, not {_told(leader.log)}"
+                offsets = f"{_offsets(partition.log)}, not {_offsets(leader.log)}"
+                yield f"I7 {topic_partition} on broker {broker_id} is {offsets}"
 
     @property
     def _must_balance_leaders(self) -> bool:
-        """R40: the simulation lets no broker fall short of a single one of its partitions."""
+        """R40: with the simulation's settings, every preferred replica must lead in the end."""
         settings = self._cluster.settings
         is_enabled = settings.get("auto_leader_rebalance_enable", True)
         return bool(is_enabled) and settings.get("leader_imbalance_per_broker_percentage") == 0
@@ -180,7 +182,7 @@ class Invariants:
                 yield f"I7 broker {machine.broker_id} does not fetch {topic_partition}: {reason}"
 
     def _left_over(self) -> Iterator[str]:
-        """Of topics that are deleted."""
+        """Remains of deleted topics."""
         store = self._cluster.store_state
         for topic in sorted(store.children.get(znodes.DELETE_TOPICS, ())):
             yield f"I7 topic {topic} is still to be deleted"
@@ -190,7 +192,7 @@ class Invariants:
                     yield f"I7 broker {broker.broker_id} hosts {partition.topic_partition}, which is deleted"
 
     def _lost(self) -> Iterator[str]:
-        """I4: what was acknowledged is there, once, where it was said to be, also if nobody read it."""
+        """I4: every acknowledged record exists once, at its offset, even if no consumer read it."""
         for topic_partition, stored in stored_partitions(self._cluster.store_state):
             leader = replica(self._cluster, stored.state.leader, topic_partition)
             assert leader is not None
@@ -198,7 +200,7 @@ class Invariants:
 
 
 def mismatch(one: Log, other: Log) -> str | None:
-    """Log matching: where two logs hold the same (offset, epoch), they are the same up to there."""
+    """Log matching: two logs that hold the same (offset, epoch) are equal up to there."""
     start = max(one.log_start_offset, other.log_start_offset)
     end = min(one.log_end_offset, other.log_end_offset)
     if start >= end or content(one, start, end) == content(other, start, end):
@@ -220,7 +222,7 @@ def _places(found: list[tuple[BatchHeader, bytes]]) -> set[tuple[int, int]]:
 
 
 def _are_equal(one: Log, other: Log) -> bool:
-    """As far back as both go: each replica deletes its old segments, and compacts, by itself."""
+    """Compares the range that both have: each replica deletes old segments and compacts on its own."""
     end_offset = one.log_end_offset
     if (end_offset, one.high_watermark) != (other.log_end_offset, other.high_watermark):
         return False
@@ -230,7 +232,7 @@ def _are_equal(one: Log, other: Log) -> bool:
     return content(one, start_offset, end_offset) == content(other, start_offset, end_offset)
 
 
-def _told(log: Log) -> str:
+def _offsets(log: Log) -> str:
     return f"[{log.log_start_offset}, {log.high_watermark}, {log.log_end_offset}]"
 
 

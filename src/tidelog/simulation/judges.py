@@ -1,7 +1,7 @@
-"""Judges of a whole client history: what Jepsen's Kafka workload looks for, and what it does not.
+"""Checkers of a complete client history: those of Jepsen's Kafka workload, and more.
 
-Each judge is a function of the history that yields one line for each violation. What one event shows by itself
-(inconsistent offsets, duplicates, phantoms, non-monotonic polls, precommitted reads) the history has noted already.
+Each checker is a function of the history that yields one line per violation. The history itself records violations
+visible in one event (inconsistent offsets, duplicates, phantoms, non-monotonic polls, precommitted reads).
 """
 
 from collections import defaultdict
@@ -14,12 +14,12 @@ Judge = Callable[[History], Iterator[str]]
 
 
 def judge(history: History) -> list[str]:
-    """To be asked when all clients have finished and a consumer of each kind has read everything to its end."""
+    """Called when all clients have finished and a consumer of each isolation level has read everything."""
     return [*history.contradictions, *(line for each in JUDGES for line in each(history))]
 
 
 def lost_writes(history: History) -> Iterator[str]:
-    """Acknowledged, and never read, though somebody read beyond: what a consumer passed over is not there."""
+    """Acknowledged records that were never read although a consumer read beyond them."""
     ends = {
         topic_partition: max(values.values(), default=NO_OFFSET) for topic_partition, values in history.seen.items()
     }
@@ -33,7 +33,7 @@ def lost_writes(history: History) -> Iterator[str]:
 
 
 def unseen_writes(history: History) -> Iterator[str]:
-    """Acknowledged, and nobody could read it to the end."""
+    """Acknowledged records that no consumer reached."""
     ends = {topic_partition: max(values.values(), default=-1) for topic_partition, values in history.seen.items()}
     for write in _acknowledged(history):
         if not _was_seen(history, write) and write.offset >= ends.get(write.topic_partition, NO_OFFSET):
@@ -41,7 +41,7 @@ def unseen_writes(history: History) -> Iterator[str]:
 
 
 def _acknowledged(history: History) -> Iterator[Write]:
-    """Those that a reader of everything must see."""
+    """Writes that a consumer of all records must see."""
     for write in history.writes.values():
         if write.outcome is not Outcome.ACKNOWLEDGED or write.topic_partition.topic in history.lossy_topics:
             continue
@@ -60,7 +60,7 @@ def _was_seen(history: History, write: Write) -> bool:
 
 
 def _is_superseded(history: History, topic_partition: TopicPartition, key: bytes | None, offset: int) -> bool:
-    """In a compacted topic a later record of the key, acknowledged or under way, lets the earlier one go."""
+    """In a compacted topic a later record of the key, acknowledged or in flight, may remove the earlier one."""
     if topic_partition.topic not in history.compacted_topics or key is None:
         return False
     return any(
@@ -71,7 +71,7 @@ def _is_superseded(history: History, topic_partition: TopicPartition, key: bytes
 
 
 def nonmonotonic_sends(history: History) -> Iterator[str]:
-    """One producer's records of a partition are there in the order in which it sent them."""
+    """Records of one producer in a partition must be in the order of sending."""
     last: dict[tuple[str, TopicPartition], Write] = {}
     for write in history.writes.values():
         if not write.is_idempotent or write.outcome is not Outcome.ACKNOWLEDGED or write.offset == NO_OFFSET:
@@ -89,7 +89,7 @@ def nonmonotonic_sends(history: History) -> Iterator[str]:
 
 
 def skipped_polls(history: History) -> Iterator[str]:
-    """A consumer went from one record to a later one, and there is a record between them that it had to see."""
+    """A consumer skipped a record that it had to see."""
     for consumer in history.consumers:
         for gap in consumer.gaps:
             for offset in range(max(gap.start_offset, gap.log_start_offset), gap.end_offset):
@@ -117,7 +117,7 @@ def _visible(history: History, gap: Gap, offset: int, *, is_read_committed: bool
 
 
 def aborted_reads(history: History) -> Iterator[str]:
-    """Of an aborted transaction nothing is read as committed."""
+    """No record of an aborted transaction is read with read_committed."""
     for transaction in history.transactions:
         if transaction.decision is Decision.ABORTED:
             for write in transaction.writes:
@@ -127,7 +127,7 @@ def aborted_reads(history: History) -> Iterator[str]:
 
 
 def torn_transactions(history: History) -> Iterator[str]:
-    """All of a transaction is read in the end, or nothing of it."""
+    """In the end either all records of a transaction are read, or none."""
     for transaction in history.transactions:
         written = [write for write in transaction.writes if write.outcome is Outcome.ACKNOWLEDGED]
         missing = [write for write in written if not _is_committed(history, write)]
@@ -146,8 +146,8 @@ def _is_committed(history: History, write: Write) -> bool:
     return is_deleted or write.value in history.seen_committed
 
 
-def failed_writes_that_show(history: History) -> Iterator[str]:
-    """What a broker refused for certain is never read."""
+def visible_failed_writes(history: History) -> Iterator[str]:
+    """Records that a broker certainly refused are never read."""
     for write in history.writes.values():
         if write.outcome is Outcome.REFUSED:
             offset = history.seen[write.topic_partition].get(write.value)
@@ -156,7 +156,7 @@ def failed_writes_that_show(history: History) -> Iterator[str]:
 
 
 def one_value_at_two_offsets(history: History) -> Iterator[str]:
-    """Acknowledged at one offset, read at another."""
+    """Records acknowledged at one offset and read at another."""
     for topic_partition, seen in history.seen.items():
         for value, offset in seen.items():
             write = history.writes.get(value)
@@ -170,16 +170,16 @@ def one_value_at_two_offsets(history: History) -> Iterator[str]:
 
 
 def one_offset_for_two_values(history: History) -> Iterator[str]:
-    """Among what was acknowledged without being read."""
+    """Offsets acknowledged for two values, neither of which was read."""
     places: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
     for write in history.writes.values():
         if write.outcome is Outcome.ACKNOWLEDGED and write.offset != NO_OFFSET:
             if write.topic_partition.topic in history.lossy_topics or write.acks != -1:
                 continue
-            known = places[write.topic_partition].setdefault(write.offset, write.value)
-            if known != write.value:
+            previous = places[write.topic_partition].setdefault(write.offset, write.value)
+            if previous != write.value:
                 yield (
-                    f"inconsistent-offset {write.topic_partition}@{write.offset} was acknowledged for {known!r}"
+                    f"inconsistent-offset {write.topic_partition}@{write.offset} was acknowledged for {previous!r}"
                     f" and for {write.value!r}"
                 )
 
@@ -191,7 +191,7 @@ JUDGES: list[Judge] = [
     skipped_polls,
     aborted_reads,
     torn_transactions,
-    failed_writes_that_show,
+    visible_failed_writes,
     one_value_at_two_offsets,
     one_offset_for_two_values,
 ]

@@ -1,4 +1,4 @@
-"""Latencies of a simulated network and store: drawn for each message, around a mean that differs from link to link."""
+"""Latencies of the simulated network and store: random per message, with a different mean per link."""
 
 import math
 
@@ -11,7 +11,7 @@ LONGEST_S = 1.0
 
 
 class Latencies:
-    """A shifted exponential distribution with rare spikes, as networks that queue have it."""
+    """A shifted exponential distribution with rare spikes, typical of networks with queues."""
 
     def __init__(self, randomness: SeededRandomness, mean_s: float, store_mean_s: float) -> None:
         self._randomness = randomness
@@ -19,7 +19,7 @@ class Latencies:
         self._store_mean_s = store_mean_s
         self._means_s: dict[tuple[str, str], float] = {}
         self.store_delay_s = 0.0
-        """What each message from and to the store takes in addition."""
+        """Additional delay of each message to and from the store."""
 
     def of_link(self, source: str, target: str) -> float:
         mean_s = self._means_s.get((source, target))

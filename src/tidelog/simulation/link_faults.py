@@ -1,4 +1,4 @@
-"""Faults of the links between brokers, and between brokers and clients."""
+"""Link faults between brokers, and between brokers and clients."""
 
 import asyncio
 
@@ -27,9 +27,9 @@ class LinkFaults:
         }
 
     def _cut_link(self, event: FaultEvent) -> None:
-        one, other = host_of(self._scene.who(event)), host_of(event.other)
+        one, other = host_of(self._scene.target_broker(event)), host_of(event.other)
         if one != other:
-            self._scene.happened(event, f"cut the link between {one} and {other}, for {event.for_s} s")
+            self._scene.log_applied(event, f"cut the link between {one} and {other}, for {event.for_s} s")
             self._scene.cluster.network.cut(one, other)
             self._mend_later(event, one, other)
 
@@ -41,52 +41,52 @@ class LinkFaults:
         self._scene.repair_later(event, mend)
 
     def _cut_one_way(self, event: FaultEvent) -> None:
-        one, other = host_of(self._scene.who(event)), host_of(event.other)
+        one, other = host_of(self._scene.target_broker(event)), host_of(event.other)
         if event.detail % 2:
             one, other = other, one
         if one != other:
-            self._scene.happened(event, f"nothing that {one} sends reaches {other}, for {event.for_s} s")
+            self._scene.log_applied(event, f"nothing that {one} sends reaches {other}, for {event.for_s} s")
             self._scene.cluster.network.cut_one_way(one, other)
             self._mend_later(event, one, other)
 
     def _isolate(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
-        self._scene.happened(event, f"cut broker {broker_id} off from its peers, for {event.for_s} s")
+        broker_id = self._scene.target_broker(event)
+        self._scene.log_applied(event, f"cut broker {broker_id} off from its peers, for {event.for_s} s")
         self._scene.cluster.cut_off_from_peers(broker_id)
         others = [host_of(other) for other in self._scene.states if other != broker_id]
         self._mend_later(event, host_of(broker_id), *others)
 
     def _isolate_and_kill(self, event: FaultEvent) -> None:
-        """What it takes meanwhile nobody else has."""
-        broker_id = self._scene.who(event)
-        if broker_id in self._scene.supervisor.well:
+        """Records that it appends while isolated exist on no other replica."""
+        broker_id = self._scene.target_broker(event)
+        if broker_id in self._scene.supervisor.healthy:
             self._isolate(event)
             self._scene.supervisor.spawn(self._killing_later(broker_id, event))
 
     async def _killing_later(self, broker_id: BrokerId, event: FaultEvent) -> None:
         await asyncio.sleep(event.detail % 1000 / 1000)
-        if broker_id in self._scene.supervisor.well and not self._scene.is_over:
-            self._scene.tell(f"kill -9 broker {broker_id}, for {event.for_s} s")
+        if broker_id in self._scene.supervisor.healthy and not self._scene.is_over:
+            self._scene.log_event(f"kill -9 broker {broker_id}, for {event.for_s} s")
             self._scene.kill_for(broker_id, event.for_s)
 
     def _cut_clients(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
-        self._scene.happened(event, f"cut broker {broker_id} off from clients, for {event.for_s} s")
+        broker_id = self._scene.target_broker(event)
+        self._scene.log_applied(event, f"cut broker {broker_id} off from clients, for {event.for_s} s")
         self._scene.cluster.cut_off_from_clients(broker_id)
         self._mend_later(event, host_of(broker_id), CLIENT_HOST)
 
     def _slow_link(self, event: FaultEvent) -> None:
-        one = host_of(self._scene.who(event))
+        one = host_of(self._scene.target_broker(event))
         other = CLIENT_HOST if event.detail % 4 == 0 else host_of(event.other)
         if one != other:
             delay_s = SLOW_LINK_S * (event.detail % 100) / 100
-            self._scene.happened(event, f"what {one} sends to {other} takes {delay_s} s longer, for {event.for_s} s")
+            self._scene.log_applied(event, f"what {one} sends to {other} takes {delay_s} s longer, for {event.for_s} s")
             self._scene.cluster.network.slow_down(one, other, delay_s)
             self._mend_later(event, one, other)
 
     def _reset_link(self, event: FaultEvent) -> None:
-        one = host_of(self._scene.who(event))
+        one = host_of(self._scene.target_broker(event))
         other = CLIENT_HOST if event.detail % 2 else host_of(event.other)
         if one != other:
-            self._scene.happened(event, f"connections between {one} and {other} break")
+            self._scene.log_applied(event, f"connections between {one} and {other} break")
             self._scene.cluster.network.reset(one, other)

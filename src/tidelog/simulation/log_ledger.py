@@ -1,10 +1,10 @@
 """Incremental log matching: mirrors of replica logs, and a ledger per partition of what was written and committed.
 
-A batch is known by (base offset, leader epoch). Whoever holds it holds the same bytes, after the same batch (I3). What
-a leader has committed is the same everywhere and for ever, unless an unclean election lost it (I2, I5).
+A batch is identified by (base offset, leader epoch). Every replica that holds it holds the same bytes, after the same
+batch (I3). Committed records are the same on all replicas for ever, unless an unclean election lost them (I2, I5).
 
-What was deleted on one replica is not compared any more: a follower that differs from its leader below the leader's log
-start has nothing to cut, and takes over that log start.
+Records that one replica has deleted are not compared any more: a follower that differs from its leader below the
+leader's log start offset does not truncate; it adopts that log start offset.
 """
 
 from bisect import bisect_left
@@ -20,7 +20,7 @@ class _Place(NamedTuple):
     crc: int
     end_offset: int
     before: BatchFacts | None
-    """The batch that ends where this one begins, if that was known."""
+    """The preceding batch, if known."""
 
 
 class Mirror:
@@ -32,7 +32,7 @@ class Mirror:
         self.broker_id = broker_id
         self.batches = batches
         self.verified_offset = 0
-        """Up to here the replica holds what the ledger says is committed."""
+        """The replica was verified up to this offset against the ledger's committed records."""
 
     @property
     def end_offset(self) -> int:
@@ -50,20 +50,20 @@ class Mirror:
 
 
 class Ledger:
-    """Of one partition of one topic id."""
+    """Ledger of one partition of one topic id."""
 
     def __init__(self) -> None:
         self.start_offset = 0
         self.end_offset = 0
-        """Of what is known to be committed."""
+        """End of the committed records."""
         self.leaders: dict[int, int] = {}
-        """By leader epoch, the broker that appended as leader in it (I6)."""
+        """Broker that appended as leader, by leader epoch (I6)."""
         self.deleted_offset = 0
-        """As far as any replica has deleted its oldest records."""
+        """Highest log start offset of any replica."""
         self._places: dict[tuple[int, int], _Place] = {}
         self._committed: dict[int, BatchFacts] = {}
         self._records: dict[tuple[int, int], int] = {}
-        """Of compacted topics, whose batches are written anew: by offset and epoch, a hash of key and value."""
+        """For compacted topics, whose batches are rewritten: hash of key and value by offset and epoch."""
 
     # ---- log matching
 
@@ -78,13 +78,13 @@ class Ledger:
 
     def _match(self, batch: BatchFacts, before: BatchFacts | None) -> Iterator[str]:
         key = batch.base_offset, batch.leader_epoch
-        known = self._places.get(key)
-        if known is None or (known.before is None and before is not None and known.crc == batch.crc):
+        recorded = self._places.get(key)
+        if recorded is None or (recorded.before is None and before is not None and recorded.crc == batch.crc):
             self._places[key] = _Place(batch.crc, batch.end_offset, before)
-        elif (known.crc, known.end_offset) != (batch.crc, batch.end_offset):
+        elif (recorded.crc, recorded.end_offset) != (batch.crc, batch.end_offset):
             yield f"two batches are at {key} (offset, epoch)"
-        elif before is not None and known.before is not None and before != known.before:
-            yield f"{known.before} and {before} come before {key} (offset, epoch)"
+        elif before is not None and recorded.before is not None and before != recorded.before:
+            yield f"{recorded.before} and {before} come before {key} (offset, epoch)"
 
     def match_records(self, batches: Sequence[Buffer], epochs: Sequence[int]) -> Iterator[str]:
         for batch, epoch in zip(batches, epochs, strict=True):
@@ -93,10 +93,10 @@ class Ledger:
                 if self._records.setdefault((record.offset, epoch), content) != content:
                     yield f"two records are at {(record.offset, epoch)} (offset, epoch)"
 
-    # ---- what is committed
+    # ---- committed records
 
     def commit(self, mirror: Mirror, end_offset: int) -> Iterator[str]:
-        """The leader's high watermark has reached this offset."""
+        """Record that the leader's high watermark has reached this offset."""
         yield from self.verify(mirror, min(end_offset, self.end_offset))
         for batch in mirror.since(self.end_offset):
             if batch.end_offset > end_offset:
@@ -108,26 +108,26 @@ class Ledger:
         mirror.verified_offset = max(mirror.verified_offset, end_offset)
 
     def verify(self, mirror: Mirror, end_offset: int) -> Iterator[str]:
-        """The replica holds, as far as its log reaches back, what is committed below this offset."""
+        """Check that the replica holds the committed records below this offset, from its log start on."""
         end_offset = min(end_offset, self.end_offset)
         if mirror.verified_offset >= end_offset:
             return
         for batch in mirror.since(max(mirror.verified_offset, self.deleted_offset)):
             if batch.base_offset >= end_offset:
                 break
-            known = self._committed.get(batch.base_offset)
-            if known is not None and known != batch:
-                yield f"broker {mirror.broker_id} holds {batch} where {known} is committed"
-            elif known is None and self.start_offset <= batch.base_offset < self.end_offset:
+            recorded = self._committed.get(batch.base_offset)
+            if recorded is not None and recorded != batch:
+                yield f"broker {mirror.broker_id} holds {batch} where {recorded} is committed"
+            elif recorded is None and self.start_offset <= batch.base_offset < self.end_offset:
                 yield f"broker {mirror.broker_id} holds {batch}, which is not what is committed there"
         mirror.verified_offset = max(mirror.verified_offset, min(end_offset, mirror.end_offset))
 
     def lose(self, mirror: Mirror) -> int:
-        """An unclean election: what is committed ends where the log of the new leader ends, or differs from it."""
+        """After an unclean election the committed records end where the new leader's log ends or differs."""
         end_offset = min(self.end_offset, mirror.end_offset)
         for batch in mirror.batches:
-            known = self._committed.get(batch.base_offset)
-            if self.start_offset <= batch.base_offset < end_offset and known != batch:
+            recorded = self._committed.get(batch.base_offset)
+            if self.start_offset <= batch.base_offset < end_offset and recorded != batch:
                 end_offset = batch.base_offset
         self.end_offset = end_offset
         self._committed = {base: batch for base, batch in self._committed.items() if batch.end_offset <= end_offset}

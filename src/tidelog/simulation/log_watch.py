@@ -13,7 +13,7 @@ from tidelog.types import Buffer
 
 
 class BatchFacts(NamedTuple):
-    """What tells one batch of a log from another."""
+    """Identity of a batch in a log."""
 
     base_offset: int
     end_offset: int
@@ -39,9 +39,9 @@ class LogListener(Protocol):
 
 @contextmanager
 def watching_logs(listener: LogListener) -> Iterator[None]:
-    """Every log of this process reports to the listener.
+    """Context in which every log of this process reports to the listener.
 
-    Batches are taken from what is written to the segment: reading them back would meet the faults of the disk.
+    Batches are captured when they are written to the segment: reading them back would hit injected disk faults.
     """
     written: list[Buffer] = []
     with ExitStack() as stack:
@@ -65,7 +65,7 @@ def facts_of(batch: Buffer) -> BatchFacts:
 
 
 def _wrap(stack: ExitStack, owner: type, name: str, after: Callable[..., object]) -> None:
-    """`after` is called with the object, what the method returned, and the arguments of the call."""
+    """`after` is called with the object, the method's result and its arguments."""
     original = getattr(owner, name)
 
     @wraps(original)
@@ -107,10 +107,10 @@ def _wrap_retention(stack: ExitStack, listener: LogListener) -> None:
     _replace(stack, Log, "delete_old_segments", delete_old_segments)
 
 
-def _if_moved(tell: Callable[[Log], None]) -> Callable[..., None]:
+def _if_moved(notify: Callable[[Log], None]) -> Callable[..., None]:
     def after(log: Log, moved: object, *_: object) -> None:
         if moved:
-            tell(log)
+            notify(log)
 
     return after
 

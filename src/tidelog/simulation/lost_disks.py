@@ -1,4 +1,4 @@
-"""The budget of lost disks: how many brokers may lack data at one time so that I4 still promises every record."""
+"""Budget of lost disks: the number of brokers that may lack data at a time while I4 still guarantees every record."""
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
@@ -10,17 +10,17 @@ from tidelog.types import BrokerId
 
 
 class LostDisks:
-    """A broker that lost data counts until it is in sync again in every partition it hosts."""
+    """A broker that lost data counts until it is in sync again in all its partitions."""
 
-    def __init__(self, cluster: SimulatedCluster, config: SwarmConfig, well: Callable[[], set[BrokerId]]) -> None:
+    def __init__(self, cluster: SimulatedCluster, config: SwarmConfig, healthy: Callable[[], set[BrokerId]]) -> None:
         self._cluster = cluster
         self._config = config
-        self._well = well
+        self._healthy = healthy
         self._lost: dict[BrokerId, int | None] = {}
-        """With the registration that each had before."""
+        """Brokers that lost data, with their registration before the loss."""
 
     def may_lose(self, broker_id: BrokerId) -> bool:
-        """Not while the store is rebuilt either: a takeover without all directories is refused (R44)."""
+        """False also while the store is rebuilt: a takeover without all directories is refused (R44)."""
         if not is_in_use(self._cluster.store_state) or self._is_only_member(broker_id):
             return False
         return len(self.lost | {broker_id}) < self._config.min_in_sync_replicas
@@ -34,7 +34,7 @@ class LostDisks:
 
     @property
     def lost(self) -> AbstractSet[BrokerId]:
-        """Who lacks data now."""
+        """Brokers that currently lack data."""
         self._lost = {each: earlier for each, earlier in self._lost.items() if not self._has_recovered(each, earlier)}
         return self._lost.keys()
 
@@ -44,7 +44,7 @@ class LostDisks:
 
     def _has_recovered(self, broker_id: BrokerId, earlier: int | None) -> bool:
         epoch = registered_epoch(self._cluster.store_state, broker_id)
-        if epoch is None or epoch == earlier or broker_id not in self._well():
+        if epoch is None or epoch == earlier or broker_id not in self._healthy():
             return False
         return all(
             broker_id in stored.state.in_sync_replicas and _is_of_incarnation(stored, broker_id, epoch)
@@ -54,5 +54,5 @@ class LostDisks:
 
 
 def _is_of_incarnation(stored: Stored, broker_id: BrokerId, epoch: int) -> bool:
-    """Whether the state was written in the knowledge of this registration."""
+    """True if the state was written with this registration."""
     return stored.state.recorded_epoch(broker_id) in (None, epoch) and stored.modified_id > epoch

@@ -1,4 +1,4 @@
-"""The loss of the coordination store: when it may strike so that every record is still promised (R44)."""
+"""Loss of the coordination store, and the conditions under which every record is still guaranteed (R44)."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,12 +14,12 @@ from tidelog.store.interface import Check, Operation
 from tidelog.types import BrokerId, TopicPartition
 
 QUIET_S = 3.0
-"""So long ago must the last change of topics or settings be: brokers note what changes, but a moment later."""
+"""Minimum time since the last change of topics or settings: brokers back up changes with a short delay."""
 NOTED = (znodes.TOPICS, "/config", "/admin")
 
 
 class LostStore:
-    """What docs/lost-store.md promises: directories that are whole rebuild a store that comes back empty."""
+    """The guarantee of docs/lost-store.md: complete log directories rebuild an empty store."""
 
     def __init__(self, cluster: SimulatedCluster, is_any_disk_lost: Callable[[], bool]) -> None:
         self._cluster = cluster
@@ -33,7 +33,7 @@ class LostStore:
             if not isinstance(operation, Check) and path.startswith(NOTED) and not path.endswith("/state"):
                 self._changed_s = self._cluster.clock.monotonic()
 
-    def may_happen(self) -> bool:
+    def may_lose(self) -> bool:
         store = self._cluster.store_state
         if not is_in_use(store) or self._cluster.clock.monotonic() - self._changed_s < QUIET_S:
             return False
@@ -41,7 +41,7 @@ class LostStore:
             return False
         partitions = list(stored_partitions(store))
         if len(partitions) != sum(map(self._partition_count, store.children.get(znodes.TOPICS, ()))):
-            return False  # some have never had a leader, and nobody has a log of them
+            return False  # some never had a leader, so no broker has a log of them
         members = {broker_id for _, stored in partitions for broker_id in stored.state.replicas}
         topics = {topic_partition.topic for topic_partition, _ in partitions}
         return all(self._has_noted(broker_id, members, topics) for broker_id in members) and all(
@@ -61,13 +61,13 @@ class LostStore:
             return any(disk.exists(f"{directory}/{name}") for directory in LOG_DIRECTORIES)
 
     def _has_noted(self, broker_id: BrokerId, members: AbstractSet[BrokerId], topics: AbstractSet[str]) -> bool:
-        """Whether the broker knows by itself who belongs to the cluster: it may be the first one to come back."""
+        """True if the broker has a backup of the cluster's members and topics: it may be the first one to return."""
         disk = self._cluster.machines[broker_id].disk
         with disk.observed():
             paths = [f"{directory}/{FILE_NAME}" for directory in LOG_DIRECTORIES]
             noted = [backup_of(json.loads(disk.read_file(path))) for path in paths if disk.exists(path)]
         return bool(noted) and all(each.members >= members and each.topic_configs.keys() >= topics for each in noted)
 
-    def happen(self) -> None:
-        """Brokers that run learn that their sessions are unknown."""
+    def lose(self) -> None:
+        """Replace the store by an empty one. Running brokers learn that their sessions are unknown."""
         self._cluster.store_state.lose()

@@ -1,4 +1,4 @@
-"""Many simulated runs: seeds spread over processes, and how fast they go."""
+"""Parallel simulated runs: seeds distributed over processes, with progress and throughput."""
 
 import logging
 import signal
@@ -15,13 +15,13 @@ from tidelog.simulation import chaos, exactly_once
 from tidelog.simulation.chaos import Verdict
 
 AHEAD = 4
-"""Seeds that are handed to each process before it has finished the one it runs."""
+"""Seeds queued per process while it runs another one."""
 SHOW_EVERY_S = 30.0
 CLEAR_TO_THE_END = "\x1b[K"
 
 
 class Finding(NamedTuple):
-    """The outcome of one seed, as far as a summary needs it."""
+    """Outcome of one seed for the summary."""
 
     seed: int
     violations: list[str]
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 
 
 class Progress:
-    """Counts of what is done, shown on stderr."""
+    """Progress counters, shown on stderr."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self._seeds = len(seeds)
@@ -49,7 +49,7 @@ class Progress:
         self._processor_s += finding.processor_s
 
     def show(self) -> None:
-        """On a terminal one line is renewed after every seed; elsewhere a line is added now and then."""
+        """On a terminal, update one line after every seed; elsewhere, add a line at intervals."""
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{self.short_line[: get_terminal_size().columns - 1]}{CLEAR_TO_THE_END}")
         elif time.monotonic() - self._shown >= SHOW_EVERY_S:
@@ -58,14 +58,14 @@ class Progress:
         sys.stderr.flush()
 
     def clear(self) -> None:
-        """Before anything else is printed on the terminal."""
+        """Clear the progress line, before other output."""
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{CLEAR_TO_THE_END}")
             sys.stderr.flush()
 
     @property
     def first_missing(self) -> int | None:
-        """Seeds may end in another order: those before this one are all done."""
+        """The first seed that is not done. Seeds may finish out of order; all before this one are done."""
         return next(iter(self._missing), None)
 
     @property
@@ -74,7 +74,7 @@ class Progress:
         left_s = (self._seeds - self._done) / max(seeds_per_s, 1e-9)
         return (
             f"{self._done} of {self._seeds} seeds ({self._done * 100 // self._seeds} %), {self._violated} violated,"
-            f" {seeds_per_s:.2f} seeds/s, {_told_time(left_s)} left"
+            f" {seeds_per_s:.2f} seeds/s, {_duration_text(left_s)} left"
         )
 
     @property
@@ -89,12 +89,12 @@ class Progress:
 
 
 def run_many(seeds: Sequence[int], processes: int, *, exactly_once: bool = False) -> Iterator[Finding]:
-    """In the order in which they end."""
+    """Findings in order of completion."""
     if processes == 1:
         for seed in seeds:
             yield run_one(seed, exactly_once)
         return
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_be_quiet)
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_initialize_process)
     try:
         rest = iter(seeds)
         pending: set[Future[Finding]] = set()
@@ -107,24 +107,24 @@ def run_many(seeds: Sequence[int], processes: int, *, exactly_once: bool = False
             for future in done:
                 yield future.result()
     finally:
-        pool.shutdown(cancel_futures=True)  # of an interrupted run only the seeds that are being run are awaited
+        pool.shutdown(cancel_futures=True)  # after an interrupt, wait only for running seeds
 
 
 def run_one(seed: int, is_exactly_once: bool) -> Finding:
     began = time.process_time()
     try:
         verdict = exactly_once.run_seed(seed) if is_exactly_once else chaos.run_seed(seed)
-    except Exception as error:  # noqa: BLE001 - the other seeds are to be run whatever this one does
+    except Exception as error:  # noqa: BLE001 - a failed seed must not stop the others
         verdict = Verdict(seed, [f"the run failed: {error!r}"])
     return Finding(seed, verdict.violations, len(verdict.applied), verdict.simulated_s, time.process_time() - began)
 
 
-def _told_time(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _be_quiet() -> None:
-    """In a process of the pool; Ctrl-C in the terminal is left to the one that started it."""
+def _initialize_process() -> None:
+    """Initializer of pool processes. Only the parent process handles Ctrl-C."""
     logging.basicConfig(level=logging.CRITICAL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

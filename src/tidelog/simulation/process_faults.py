@@ -1,4 +1,4 @@
-"""Faults of broker processes and of the clocks of their machines."""
+"""Process faults of brokers, and clock jumps of their machines."""
 
 import asyncio
 
@@ -29,13 +29,13 @@ class ProcessFaults:
         }
 
     def _kill(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
+        broker_id = self._scene.target_broker(event)
         if self._scene.states[broker_id] is not BrokerState.DOWN:
-            self._scene.happened(event, f"kill -9 broker {broker_id}, for {event.for_s} s")
+            self._scene.log_applied(event, f"kill -9 broker {broker_id}, for {event.for_s} s")
             self._scene.kill_for(broker_id, event.for_s, _noticed_after_s(event))
 
     def _kill_all(self, event: FaultEvent) -> None:
-        self._scene.happened(event, f"kill -9 all brokers, the first starts after {event.for_s} s")
+        self._scene.log_applied(event, f"kill -9 all brokers, the first starts after {event.for_s} s")
         for number, (broker_id, state) in enumerate(self._scene.states.items()):
             if state is not BrokerState.DOWN:
                 self._scene.kill_for(
@@ -43,28 +43,30 @@ class ProcessFaults:
                 )
 
     def _stop(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
-        if broker_id in self._scene.supervisor.well:
-            self._scene.happened(event, f"stop broker {broker_id}, for {event.for_s} s")
+        broker_id = self._scene.target_broker(event)
+        if broker_id in self._scene.supervisor.healthy:
+            self._scene.log_applied(event, f"stop broker {broker_id}, for {event.for_s} s")
             self._scene.supervisor.stop(broker_id, event.for_s)
 
     def _freeze(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
-        if broker_id in self._scene.supervisor.well:
-            self._scene.happened(event, f"SIGSTOP broker {broker_id}, for {event.for_s} s")
+        broker_id = self._scene.target_broker(event)
+        if broker_id in self._scene.supervisor.healthy:
+            self._scene.log_applied(event, f"SIGSTOP broker {broker_id}, for {event.for_s} s")
             process = self._scene.cluster.machines[broker_id].process
             self._scene.cluster.freeze(broker_id)
             self._scene.repair_later(event, lambda: self._thaw(broker_id, process))
 
     def _thaw(self, broker_id: BrokerId, process: Process | None) -> None:
         if process is not None and process.state is ProcessState.STOPPED:
-            self._scene.tell(f"SIGCONT broker {broker_id}")
+            self._scene.log_event(f"SIGCONT broker {broker_id}")
             self._scene.cluster.thaw(broker_id)
 
     def _kill_while_starting(self, event: FaultEvent) -> None:
-        broker_id, after_s = self._scene.who(event), event.detail % 100 / 1000
+        broker_id, after_s = self._scene.target_broker(event), event.detail % 100 / 1000
         if self._scene.states[broker_id] is not BrokerState.STOPPING:
-            self._scene.happened(event, f"kill -9 broker {broker_id}, and again {after_s} s after it begins to start")
+            self._scene.log_applied(
+                event, f"kill -9 broker {broker_id}, and again {after_s} s after it begins to start"
+            )
             self._scene.kill_for(broker_id, 0.0)
             self._scene.supervisor.spawn(self._starting_in_vain(broker_id, after_s, event))
 
@@ -74,9 +76,9 @@ class ProcessFaults:
             self._scene.kill_for(broker_id, event.for_s, _noticed_after_s(event))
 
     def _jump_clock(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
+        broker_id = self._scene.target_broker(event)
         jump_ms = (event.detail * 2 - 10_000) * LARGEST_JUMP_MS // 10_000
-        self._scene.happened(event, f"the clock of broker {broker_id} jumps by {jump_ms} ms")
+        self._scene.log_applied(event, f"the clock of broker {broker_id} jumps by {jump_ms} ms")
         clock = self._scene.cluster.machines[broker_id].clock
         clock.offset_ms = max(-LARGEST_SKEW_MS, min(clock.offset_ms + jump_ms, LARGEST_SKEW_MS))
 

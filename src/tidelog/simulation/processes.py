@@ -1,8 +1,8 @@
-"""Simulated processes: what runs on one event loop, divided so that a part of it can be killed or stopped.
+"""Simulated processes: parts of one event loop that can be killed or stopped separately.
 
-Everything that a process schedules is marked with it through a context variable, which tasks and callbacks inherit.
-A killed process never runs again, not even its `finally` blocks, as after kill -9. A stopped one keeps what is due
-until it goes on, as after SIGSTOP.
+A context variable marks everything that a process schedules; tasks and callbacks inherit it. A killed process never
+runs again, not even its `finally` blocks, as after kill -9. A stopped one keeps its due callbacks until it resumes, as
+after SIGSTOP.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ class ProcessState(Enum):
 
 
 RUNNING = ProcessState.RUNNING
-"""A name of its own: the loop asks for it before every callback."""
+"""A module constant, because the loop reads it before every callback."""
 
 
 class Process:
-    """Made on a running SimulationLoop."""
+    """Created on a running SimulationLoop."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class Process:
         loop.processes.append(self)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do this work inside the process and wait for its end."""
+        """Run the coroutine inside the process and wait for its end."""
         return await self.start(work)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -58,7 +58,7 @@ class Process:
     def stop(self) -> None:
         self.state = ProcessState.STOPPED
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.state = ProcessState.RUNNING
         held, self._held = self._held, []
         self._loop.again(held)
@@ -68,7 +68,7 @@ class Process:
 
 
 class SimulationLoop(VirtualTimeLoop):
-    """Runs a callback only while its process does: the one that its context names."""
+    """Runs a callback only while the process in its context is running."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,43 +92,43 @@ class SimulationLoop(VirtualTimeLoop):
                 self.report(handle, callback, error)
 
     def again(self, handles: list[VirtualHandle]) -> None:
-        """Run what was due while its process was stopped, unless what runs before it cancels it."""
+        """Run callbacks that became due while their process was stopped, unless an earlier one cancels them."""
         self._due.extend(handles)
 
 
 def current_process() -> Process | None:
-    """The one in which the caller runs."""
+    """Process of the caller."""
     return _current.get()
 
 
 def run_simulation(main: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` on virtual time with processes that can die."""
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
-        return runner.run(_with_burial(main))
+        return runner.run(_with_cleanup(main))
 
 
-async def _with_burial(main: Coroutine[Any, Any, T]) -> T:
+async def _with_cleanup(main: Coroutine[Any, Any, T]) -> T:
     try:
         return await main
     finally:
-        await _bury_all()
+        await _clean_up_all()
 
 
-async def _bury_all() -> None:
-    """After the last step: let what killed processes left pending end, so that nothing of it outlives the loop."""
+async def _clean_up_all() -> None:
+    """After the last step, end pending tasks of killed processes, so that none outlives the loop."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulationLoop)
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
-        _close_what_it_was_given(task)
+        _close_pending_coroutines(task)
         task.cancel()
     for process in loop.processes:
-        process.go_on()
+        process.resume()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _close_what_it_was_given(task: "asyncio.Task[Any]") -> None:
-    """A task that was never begun will not begin the coroutines that it was to await."""
+def _close_pending_coroutines(task: "asyncio.Task[Any]") -> None:
+    """Close the coroutines that a task would have awaited if it had ever started."""
     coroutine = task.get_coro()
     if isinstance(coroutine, CoroutineType) and coroutine.cr_frame and getcoroutinestate(coroutine) == CORO_CREATED:
         for value in coroutine.cr_frame.f_locals.values():

@@ -1,4 +1,4 @@
-"""Invariants of replicas, checked at every event that changes one: only what changed is compared (R4, I2 to I6)."""
+"""Replica invariants (R4, I2 to I6), checked incrementally at every change of a log or role."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ MOST_VIOLATIONS = 20
 
 
 class ReplicaAudit:
-    """Only notes what is wrong: a broker must not notice that it is watched."""
+    """Only records violations: the audit must not affect brokers."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class ReplicaAudit:
         self._ledgers: dict[tuple[Uuid, TopicPartition], Ledger] = defaultdict(Ledger)
         self._topic_ids: dict[TopicPartition, Uuid] = {}
         self._mirrors: dict[int, tuple[Log, Mirror]] = {}
-        """By the identity of the log object, which is kept so that no other one gets its identity."""
+        """By id of the log object. The object is kept, so that its id is not reused."""
         self._high_watermarks: dict[tuple[int, int], int] = {}
-        """By log and leader epoch: under one leader it never falls (I5)."""
+        """High watermark by log and leader epoch: it never decreases under one leader (I5)."""
         self._elected_uncleanly: dict[TopicPartition, BrokerId] = {}
         self._retention = RetentionAudit()
         store.on_state.append(self._on_state)
@@ -61,7 +61,9 @@ class ReplicaAudit:
             return
         self._retention.on_appended(log.topic_partition, log.topic_id, batches)
         mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
-        if not mirror.batches or mirror.batches[-1] != appended[-1]:  # it was not just made from the log
+        if (
+            not mirror.batches or mirror.batches[-1] != appended[-1]
+        ):  # otherwise the mirror was just created from the log
             before = mirror.batches[-1] if mirror.batches else None
             if before is not None and appended[0].base_offset < before.end_offset:
                 self._forget(log)
@@ -104,7 +106,7 @@ class ReplicaAudit:
         mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
         self._lose(log, mirror)
         self._check_log(log, mirror)
-        if self._is_in_office(log, machine.broker_id):
+        if self._is_current_leader(log, machine.broker_id):
             if not log.settings.is_compacted:
                 self._note(log, mirror, (f"I2 {line}" for line in ledger.commit(mirror, log.high_watermark)))
             self._check_members(log.topic_partition, None)
@@ -135,7 +137,7 @@ class ReplicaAudit:
             self._note(log, self._mirror(log, machine.broker_id), self._retention.on_deleted(deletion, nodes))
 
     def on_compacted(self, log: Log) -> None:
-        """Nothing is in the log that was not there before: offsets are never used a second time."""
+        """Compaction adds nothing to the log: an offset never gets another record."""
         machine = self._machine()
         if machine is None:
             return
@@ -166,13 +168,13 @@ class ReplicaAudit:
         if partition is None or not partition.is_leader:
             return
         key = id(log), partition.leader_epoch
-        known = self._high_watermarks.get(key, 0)
-        self._high_watermarks[key] = max(known, high_watermark)
-        if high_watermark < known:
-            self._note(log, mirror, [f"I5 its high watermark fell from {known} to {high_watermark}"])
+        previous = self._high_watermarks.get(key, 0)
+        self._high_watermarks[key] = max(previous, high_watermark)
+        if high_watermark < previous:
+            self._note(log, mirror, [f"I5 its high watermark fell from {previous} to {high_watermark}"])
 
     def _check_members(self, topic_partition: TopicPartition, brokers: Iterable[BrokerId] | None) -> None:
-        """I2, I4: whoever may be elected has what is committed, and what was acknowledged."""
+        """I2, I4: every replica that may be elected has all committed and acknowledged records."""
         stored = self._states.get(topic_partition)
         if stored is None or is_to_be_deleted(self._cluster.store_state, topic_partition.topic):
             return
@@ -199,7 +201,7 @@ class ReplicaAudit:
                 self._note(log, mirror, (f"I2 {line}" for line in self._ledger(log).verify(mirror, committed)))
 
     def _committed_end(self, topic_partition: TopicPartition, stored: Stored) -> int:
-        """The high watermark of the leader in office, if it has anything."""
+        """High watermark of the current leader."""
         leader = stored.state.leader
         found = None if leader == NO_BROKER else replica(self._cluster, leader, topic_partition)
         if found is None or not found.is_leader or found.leader_epoch != stored.state.leader_epoch:
@@ -214,7 +216,7 @@ class ReplicaAudit:
         self._check_members(topic_partition, None)
 
     def _on_unclean(self, topic_partition: TopicPartition, stored: Stored) -> None:
-        """What the new leader lacks is lost; nobody is promised it any more."""
+        """Records that the new leader lacks are lost and no longer guaranteed."""
         leader = stored.state.leader
         self._elected_uncleanly[topic_partition] = leader
         log = held_log(self._cluster, leader, topic_partition)
@@ -222,24 +224,24 @@ class ReplicaAudit:
             self._lose(log, self._mirror(log, leader))
 
     def _lose(self, log: Log, leader: Mirror) -> None:
-        """When the log of the new leader is there to be seen."""
+        """Called when the log of the new leader is available."""
         topic_partition = log.topic_partition
         if self._elected_uncleanly.get(topic_partition) != leader.broker_id:
             return
         del self._elected_uncleanly[topic_partition]
         end_offset = self._ledger(log).lose(leader)
-        for known, mirror in self._mirrors.values():
-            if known.topic_partition == topic_partition:
+        for other, mirror in self._mirrors.values():
+            if other.topic_partition == topic_partition:
                 mirror.verified_offset = min(mirror.verified_offset, end_offset)
 
-    # ---- who and what
+    # ---- lookups
 
     def _machine(self) -> Machine | None:
-        """Whose broker does what is being reported; None for what runs in no broker of this cluster."""
+        """Machine of the current process; None outside the brokers of this cluster."""
         process = current_process()
         return next((each for each in self._cluster.machines.values() if each.process is process), None)
 
-    def _is_in_office(self, log: Log, broker_id: BrokerId) -> bool:
+    def _is_current_leader(self, log: Log, broker_id: BrokerId) -> bool:
         stored = self._states.get(log.topic_partition)
         if stored is None or stored.state.leader != broker_id:
             return False
@@ -247,16 +249,16 @@ class ReplicaAudit:
         return found is not None and found.is_leader and found.leader_epoch == stored.state.leader_epoch
 
     def _ledger(self, log: Log) -> Ledger:
-        """A log whose metadata were damaged has no topic id until the controller tells it: that of the others, say."""
+        """A log with damaged metadata has no topic id until LeaderAndIsr sets it: it shares the partition's ledger."""
         topic_partition = log.topic_partition
         if log.topic_id is not None:
             self._topic_ids[topic_partition] = log.topic_id
         return self._ledgers[self._topic_ids.get(topic_partition, ZERO_UUID), topic_partition]
 
     def _mirror(self, log: Log, broker_id: BrokerId) -> Mirror:
-        known = self._mirrors.get(id(log))
-        if known is not None:
-            return known[1]
+        entry = self._mirrors.get(id(log))
+        if entry is not None:
+            return entry[1]
         mirror = Mirror(broker_id, [])
         self._mirrors[id(log)] = log, mirror
         try:
@@ -274,7 +276,7 @@ class ReplicaAudit:
         self._mirrors.pop(id(log), None)
 
     def forget_dead(self) -> None:
-        """Mirrors of logs that no broker holds any more."""
+        """Drop mirrors of logs that no broker holds any more."""
         for key, (log, mirror) in list(self._mirrors.items()):
             if held_log(self._cluster, mirror.broker_id, log.topic_partition) is not log:
                 del self._mirrors[key]

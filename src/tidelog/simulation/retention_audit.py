@@ -10,26 +10,26 @@ from tidelog.store.tree import StoredNode
 from tidelog.types import Buffer, TopicPartition, Uuid
 
 DEFAULT_RETENTION_MS = 86_400_000
-"""The shortest one that the workload gives to brokers as a whole; their own default is a week."""
+"""Shortest cluster-wide retention that the workload sets; the default is a week."""
 UNLIMITED = -1
 
 
 class Retention(NamedTuple):
-    """The settings of a topic, as the store has them."""
+    """Retention settings of a topic in the store."""
 
     is_deleting: bool = True
     retention_ms: int = DEFAULT_RETENTION_MS
     retention_bytes: int = UNLIMITED
 
     def permits(self, age_ms: int, kept_bytes: int) -> bool:
-        """To delete records of which the youngest has this age, and leave so many bytes."""
+        """True if records with this minimum age may be deleted, leaving `kept_bytes`."""
         is_old = self.retention_ms >= 0 and age_ms > self.retention_ms
         is_large = self.retention_bytes >= 0 and kept_bytes >= self.retention_bytes
         return self.is_deleting and (is_old or is_large)
 
 
 class Deletion(NamedTuple):
-    """What retention has just done to the log of one replica."""
+    """Deletion by retention in the log of one replica."""
 
     topic_partition: TopicPartition
     topic_id: Uuid | None
@@ -38,28 +38,28 @@ class Deletion(NamedTuple):
     kept_bytes: int
     high_watermark: int
     now_ms: int
-    """By the clock of the broker: it may be wrong, and is all that the broker has."""
+    """Time of the broker's own clock, which may be wrong."""
 
 
 class RetentionAudit:
-    """Knows the timestamps of all batches that were written, and all settings that it has seen of a topic.
+    """Keeps the timestamps of all written batches and all settings that a topic ever had.
 
-    A setting that was changed reaches brokers later: they may act on an earlier one.
+    A changed setting reaches brokers later: they may use an earlier one.
     """
 
     def __init__(self) -> None:
         self._timestamps: dict[tuple[Uuid | None, TopicPartition], dict[int, int]] = defaultdict(dict)
-        """By base offset."""
+        """Timestamps by base offset."""
         self._seen: dict[tuple[Uuid | None, str], set[Retention]] = defaultdict(set)
 
     def on_appended(self, topic_partition: TopicPartition, topic_id: Uuid | None, batches: Sequence[Buffer]) -> None:
-        known = self._timestamps[topic_id, topic_partition]
+        timestamps = self._timestamps[topic_id, topic_partition]
         for batch in batches:
             header = read_header(memoryview(batch))
-            known[header.base_offset] = header.max_timestamp
+            timestamps[header.base_offset] = header.max_timestamp
 
     def on_deleted(self, deletion: Deletion, nodes: Mapping[str, StoredNode]) -> Iterator[str]:
-        """What is wrong with it; `nodes` are those of the store."""
+        """Violations of a deletion; `nodes` are the nodes of the store."""
         if deletion.start > deletion.high_watermark:
             yield f"R4 retention has deleted up to {deletion.start}, above the high watermark {deletion.high_watermark}"
         topic = deletion.topic_partition.topic
@@ -78,8 +78,8 @@ class RetentionAudit:
             )
 
     def _youngest(self, deletion: Deletion) -> int | None:
-        known = self._timestamps[deletion.topic_id, deletion.topic_partition]
-        gone = (at for base, at in known.items() if deletion.start_before <= base < deletion.start)
+        timestamps = self._timestamps[deletion.topic_id, deletion.topic_partition]
+        gone = (at for base, at in timestamps.items() if deletion.start_before <= base < deletion.start)
         return max(gone, default=None)
 
 

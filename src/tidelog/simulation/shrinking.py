@@ -1,4 +1,4 @@
-"""Shrinking of failing seeds: leaves out faults as long as an invariant is still violated."""
+"""Shrinking of failing seeds: removes faults as long as an invariant is still violated."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from tidelog.simulation.chaos import Verdict, run_events
 from tidelog.simulation.fault_schedule import draw_schedule
 from tidelog.simulation.swarm import draw_config
 
-MOST_RUNS = 150
+MAX_RUNS = 150
 
 
 @dataclass(slots=True)
@@ -23,12 +23,12 @@ class Shrunk:
 
 
 def shrink(
-    verdict: Verdict, duration_s: float | None, tell: Callable[[str], None], most_runs: int = MOST_RUNS
+    verdict: Verdict, duration_s: float | None, report: Callable[[str], None], max_runs: int = MAX_RUNS
 ) -> Shrunk:
-    """Whole kinds of faults first, then ever smaller parts of the rest, then the time after the last fault."""
+    """Remove whole kinds of faults, then smaller and smaller parts, then the time after the last fault."""
     config = draw_config(verdict.seed)
-    found = Shrunk(verdict, tuple(verdict.applied), config.troubled_s if duration_s is None else duration_s)
-    shrinking = _Shrinking(found, tell, most_runs)
+    found = Shrunk(verdict, tuple(verdict.applied), config.fault_duration_s if duration_s is None else duration_s)
+    shrinking = _Shrinking(found, report, max_runs)
     kinds = {event.number: event.kind for event in draw_schedule(config)}
     for kind in sorted(set(kinds.values())):
         shrinking.try_without([number for number in found.kept if kinds[number] == kind])
@@ -45,10 +45,10 @@ def shrink(
 
 
 class _Shrinking:
-    def __init__(self, found: Shrunk, tell: Callable[[str], None], most_runs: int) -> None:
-        self._most_runs = most_runs
+    def __init__(self, found: Shrunk, report: Callable[[str], None], max_runs: int) -> None:
+        self._most_runs = max_runs
         self._found = found
-        self._tell = tell
+        self._report = report
         self._runs = 0
 
     def try_without(self, numbers: Sequence[int]) -> None:
@@ -67,4 +67,4 @@ class _Shrinking:
         verdict = run_events(self._found.verdict.seed, frozenset(kept), duration_s)
         if not verdict.is_good:
             self._found.verdict, self._found.kept, self._found.duration_s = verdict, kept, duration_s
-            self._tell(f"run {self._runs}: still violated with {len(kept)} faults")
+            self._report(f"run {self._runs}: still violated with {len(kept)} faults")

@@ -1,4 +1,4 @@
-"""Looks at every write to the coordination store: whether whoever wrote was in office then (I1, I6)."""
+"""Invariants of writes to the coordination store: only the current controller or leader writes a state (I1, I6)."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 
 
 def _is_clean(before: PartitionState, after: PartitionState) -> bool:
-    """Whether the leader was chosen among those that had everything committed."""
+    """True if the leader was elected among replicas with all committed records."""
     candidates = (*before.in_sync_replicas, *before.eligible_replicas)
     return after.leader in candidates
 
@@ -24,24 +24,24 @@ def _topic_id(topic: str, data: bytes) -> Uuid:
 
 
 class StoreAudit:
-    """Only notes what is wrong: a broker must not notice that it is watched."""
+    """Only records violations: the audit must not affect brokers."""
 
     def __init__(self, store: MemoryStoreState) -> None:
         self._store = store
         self.states: dict[TopicPartition, Stored] = dict(stored_partitions(store))
-        """As they were written last."""
+        """Last written states."""
         self._controllers: dict[int, int] = {}
-        """By epoch, the session that claimed it."""
+        """Session of the controller by controller epoch."""
         epoch, term = store.find(znodes.CONTROLLER_EPOCH), store.find(znodes.CONTROLLER)
         if epoch is not None and term is not None:
             self._controllers[znodes.decode_controller_epoch(epoch.data)] = term.owner
         self.violations: list[str] = []
         self.on_state: list[Callable[[TopicPartition, Stored], None]] = []
-        """Told of every state that is written, when it is written."""
+        """Callbacks for every written state."""
         self.on_unclean: list[Callable[[TopicPartition, Stored], None]] = []
-        """Told of every election of a topic that allows unclean ones; before `on_state`."""
+        """Callbacks for every election of a topic that allows unclean ones; called before `on_state`."""
         self._topics_before: dict[str, bytes] = {}
-        """As they were when the store was lost, until it is taken into use again (R44)."""
+        """Topics before the store was lost, until the takeover is done (R44)."""
         store.on_written.append(self._on_written)
         store.on_lost.append(self._on_lost)
 
@@ -66,7 +66,7 @@ class StoreAudit:
         self._controllers[epoch] = session_id
 
     def _on_lost(self) -> None:
-        """What the brokers remember of terms and leaders is judged by the logs (I6), not by what was stored."""
+        """After a loss, terms and leaders are checked by the logs (I6), not by earlier states."""
         for topic in self._store.children.get(znodes.TOPICS, ()):
             node = self._store.find(znodes.topic_path(topic))
             assert node is not None
@@ -75,7 +75,7 @@ class StoreAudit:
         self._controllers.clear()
 
     def _on_cluster(self, operation: Create | Set) -> None:
-        """R44: whoever takes an empty store into use has registered all that was there."""
+        """R44: when an empty store comes into use, all earlier topics are registered."""
         if not self._topics_before or znodes.decode_cluster(operation.data).takeover is not TakeoverState.DONE:
             return
         for topic, data in sorted(self._topics_before.items()):
@@ -90,8 +90,8 @@ class StoreAudit:
         found = stored_partition(self._store, topic_partition)
         if found is None:
             return
-        known, after = self.states.get(topic_partition), found.state
-        before = None if known is None else known.state
+        previous, after = self.states.get(topic_partition), found.state
+        before = None if previous is None else previous.state
         self.states[topic_partition] = found
         if after.leader != NO_BROKER and after.leader not in after.in_sync_replicas:
             self._note("I1", topic_partition, after, "the leader is not in sync")
@@ -125,7 +125,7 @@ class StoreAudit:
             self._check_leader(session_id, topic_partition, after)
 
     def _on_election(self, topic_partition: TopicPartition, before: PartitionState, found: Stored) -> None:
-        """Where unclean ones are allowed each may lose records: a member may have lost them before it is elected."""
+        """Where unclean elections are allowed, each election may lose records."""
         node = self._store.find(znodes.topic_config_path(topic_partition.topic))
         configs = {} if node is None else znodes.decode_config(node.data, topic_partition.topic)
         if configs.get(UNCLEAN_ELECTIONS) == "true":
@@ -135,14 +135,14 @@ class StoreAudit:
             self._note("I4", topic_partition, found.state, "an unclean election, which the topic does not allow")
 
     def _check_controller(self, session_id: int, topic_partition: TopicPartition, after: PartitionState) -> None:
-        """Only the controller of the present term begins a leader epoch (R31)."""
+        """Only the current controller starts a leader epoch (R31)."""
         if after.controller_epoch != max(self._controllers):
             self._note("I6", topic_partition, after, f"controller epoch {max(self._controllers)} has begun")
         elif self._controllers[after.controller_epoch] != session_id:
             self._note("I6", topic_partition, after, "another session is controller in this epoch")
 
     def _check_leader(self, session_id: int, topic_partition: TopicPartition, after: PartitionState) -> None:
-        """Within a leader epoch only its leader changes the state."""
+        """Within a leader epoch only the leader changes the state."""
         registration = self._store.find(znodes.broker_path(after.leader))
         if registration is None or registration.owner != session_id:
             self._note("I6", topic_partition, after, "it was not written by its leader")

@@ -1,4 +1,4 @@
-"""Faults of the coordination store and of the brokers' sessions with it."""
+"""Faults of the coordination store and of broker sessions."""
 
 import asyncio
 
@@ -20,14 +20,14 @@ STEPS_AHEAD = 6
 
 
 class StoreFaults:
-    """Sessions end, writes fail half-way, answers come late; controllers are deposed, and the store is lost."""
+    """Sessions end, writes fail half-way, responses are late; controllers are deposed, and the store is lost."""
 
     def __init__(self, scene: FaultScene, latencies: Latencies, lost_store: LostStore) -> None:
         self._scene = scene
         self._latencies = latencies
         self._lost_store = lost_store
         self.answer_delays_s: dict[BrokerId, float] = {}
-        """How much longer answers of the store take to each broker."""
+        """Additional delay of store responses by broker."""
         scene.cluster.store_state.answer_delay_s = self._answer_delay_s
         self.faults: Faults = {
             "cut_store": self._cut_store,
@@ -46,38 +46,40 @@ class StoreFaults:
         return sessions[-1]
 
     def _cut_store(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
+        broker_id = self._scene.target_broker(event)
         session, store = self._session_of(broker_id), self._scene.cluster.store_state
         if session is not None:
-            self._scene.happened(event, f"cut broker {broker_id} off from the store, for {event.for_s} s")
+            self._scene.log_applied(event, f"cut broker {broker_id} off from the store, for {event.for_s} s")
             store.cut_off(session)
             self._scene.repair_later(event, lambda: self._reconnect(broker_id, session))
 
     def _reconnect(self, broker_id: BrokerId, session: int) -> None:
         process = self._scene.cluster.machines[broker_id].process
-        if process is not None and process.state is ProcessState.RUNNING:  # a frozen one comes back when it goes on
+        if process is not None and process.state is ProcessState.RUNNING:  # a frozen one reconnects when it resumes
             self._scene.cluster.store_state.reconnect(session)
 
     def _end_session(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
+        broker_id = self._scene.target_broker(event)
         session = self._session_of(broker_id)
         if session is not None:
-            self._scene.happened(event, f"the store ends the session of broker {broker_id}")
+            self._scene.log_applied(event, f"the store ends the session of broker {broker_id}")
             self._scene.cluster.store_state.expire(session)
 
     def _break_store_step(self, event: FaultEvent) -> None:
-        broker_id = self._scene.who(event)
+        broker_id = self._scene.target_broker(event)
         session = self._session_of(broker_id)
         if session is not None:
             kinds = list(StepFaultKind)
             kind, writes_before = kinds[event.detail % len(kinds)], event.detail // len(kinds) % STEPS_AHEAD
-            told = kind.name.lower().replace("_", " ")
-            self._scene.happened(event, f"store: {told} at write {writes_before + 1} from now of broker {broker_id}")
+            label = kind.name.lower().replace("_", " ")
+            self._scene.log_applied(
+                event, f"store: {label} at write {writes_before + 1} from now of broker {broker_id}"
+            )
             self._scene.cluster.store_state.break_step(session, kind, writes_before, event.for_s)
 
     def _slow_store(self, event: FaultEvent) -> None:
         delay_s = SLOW_STORE_S * (event.detail % 100) / 100
-        self._scene.happened(event, f"the store takes {delay_s} s longer, for {event.for_s} s")
+        self._scene.log_applied(event, f"the store takes {delay_s} s longer, for {event.for_s} s")
         self._latencies.store_delay_s = delay_s
         self._scene.repair_later(event, self._store_is_fast)
 
@@ -85,11 +87,11 @@ class StoreFaults:
         self._latencies.store_delay_s = 0.0
 
     def _rejoin_late(self, event: FaultEvent) -> None:
-        """A broker registers anew and learns of it late: others know of it before."""
-        broker_id, delay_s = self._scene.who(event), LONGEST_ANSWER_S * (1 + event.detail % 100) / 100
+        """A broker registers again and learns of it late: others know it earlier."""
+        broker_id, delay_s = self._scene.target_broker(event), LONGEST_ANSWER_S * (1 + event.detail % 100) / 100
         session = self._session_of(broker_id)
         if session is not None:
-            self._scene.happened(
+            self._scene.log_applied(
                 event, f"the session of broker {broker_id} ends, answers take {delay_s} s until it is back"
             )
             self._scene.supervisor.spawn(self._answer_late_until_registered(broker_id, delay_s))
@@ -108,21 +110,21 @@ class StoreFaults:
         return 0.0
 
     def _depose_controller(self, event: FaultEvent) -> None:
-        """As an operator does who wants another one: the session goes on, and so does a write that is on its way."""
+        """Delete the controller node as an operator does: the session continues, and so does a write in flight."""
         store = self._scene.cluster.store_state
         node = store.find(znodes.CONTROLLER)
         if node is not None:
             delay_s = LONGEST_STALL_S * (event.detail % 100) / 100
-            self._scene.happened(event, f"the controller is deposed while its next write takes {delay_s} s longer")
+            self._scene.log_applied(event, f"the controller is deposed while its next write takes {delay_s} s longer")
             store.stall_next_write(node.owner, delay_s, self._remove_controller)
 
     def _remove_controller(self) -> None:
         store = self._scene.cluster.store_state
         if store.find(znodes.CONTROLLER) is not None:
-            self._scene.tell(f"{znodes.CONTROLLER} is deleted")
+            self._scene.log_event(f"{znodes.CONTROLLER} is deleted")
             store.perform([Delete(znodes.CONTROLLER)], NO_OWNER)
 
     def _lose_store(self, event: FaultEvent) -> None:
-        if self._lost_store.may_happen():
-            self._scene.happened(event, "the store is lost, and an empty one is in its place")
-            self._lost_store.happen()
+        if self._lost_store.may_lose():
+            self._scene.log_applied(event, "the store is lost, and an empty one is in its place")
+            self._lost_store.lose()

@@ -1,4 +1,4 @@
-"""Supervision of simulated brokers: processes are killed, stopped and started, and started again when they end."""
+"""Supervisor of simulated brokers: kills, stops and starts processes, and restarts those that end."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,9 +11,9 @@ from tidelog.simulation.cluster import DEATH_IS_NOTICED_AFTER_S, SimulatedCluste
 from tidelog.types import BrokerId
 
 START_AGAIN_S = 1.0
-"""After a broker could not start, or ended by itself."""
+"""Delay before a restart after a broker failed to start or ended by itself."""
 LONGEST_STOP_S = 30.0
-"""Then a broker that does not stop is killed."""
+"""Time after which a broker that does not stop is killed."""
 
 
 class BrokerState(Enum):
@@ -24,21 +24,21 @@ class BrokerState(Enum):
 
 
 class Supervisor:
-    """At most one start is planned for a broker, and what is planned happens only if the broker is down then."""
+    """Plans at most one start per broker; a planned start happens only if the broker is down at that time."""
 
-    def __init__(self, cluster: SimulatedCluster, tell: Callable[[str], None]) -> None:
+    def __init__(self, cluster: SimulatedCluster, log_event: Callable[[str], None]) -> None:
         self._cluster = cluster
-        self._tell = tell
+        self._log_event = log_event
         self.states = dict.fromkeys(cluster.machines, BrokerState.DOWN)
         self._planned: dict[BrokerId, asyncio.TimerHandle] = {}
         self._gone: dict[BrokerId, asyncio.Future[None]] = {}
-        """Done when the process that starts or stops now is killed."""
+        """Completed when the process that is starting or stopping is killed."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.failures: list[str] = []
 
     @property
-    def well(self) -> set[BrokerId]:
-        """Brokers that serve."""
+    def healthy(self) -> set[BrokerId]:
+        """Running brokers."""
         return {
             broker_id
             for broker_id, state in self.states.items()
@@ -51,14 +51,14 @@ class Supervisor:
         return logs is not None and any(not directory.is_online for directory in logs.directories)
 
     @property
-    def is_all_well(self) -> bool:
-        return len(self.well) == len(self.states) and not any(map(self.has_offline_directory, self.states))
+    def is_all_healthy(self) -> bool:
+        return len(self.healthy) == len(self.states) and not any(map(self.has_offline_directory, self.states))
 
     async def start_all(self) -> None:
         await asyncio.gather(*(self._start(broker_id) for broker_id in self.states))
 
-    def bring_all_up(self) -> None:
-        """Start what is down and restart what has lost a log directory, now."""
+    def recover_all(self) -> None:
+        """Start brokers that are down and restart those with an offline log directory."""
         for broker_id, state in self.states.items():
             if state is BrokerState.DOWN:
                 self.start_after(broker_id, 0.0)
@@ -78,7 +78,7 @@ class Supervisor:
     # ---- starting
 
     def start_after(self, broker_id: BrokerId, after_s: float) -> None:
-        """In place of what was planned before."""
+        """Plan a start, which replaces an earlier plan."""
         if broker_id in self._planned:
             self._planned[broker_id].cancel()
         self._planned[broker_id] = asyncio.get_running_loop().call_later(
@@ -93,31 +93,31 @@ class Supervisor:
     async def _start(self, broker_id: BrokerId) -> None:
         self.states[broker_id] = BrokerState.STARTING
         try:
-            broker = await self._unless_gone(broker_id, self._cluster.start(broker_id))
+            broker = await self._unless_killed(broker_id, self._cluster.start(broker_id))
         except CannotStart as error:
-            self._tell(f"broker {broker_id} could not start: {error}")
+            self._log_event(f"broker {broker_id} could not start: {error}")
             self.kill(broker_id)
             self.start_after(broker_id, START_AGAIN_S)
             return
         if broker is not None:
             self.states[broker_id] = BrokerState.UP
-            self._tell(f"broker {broker_id} has started")
+            self._log_event(f"broker {broker_id} has started")
             self.spawn(self._watch(broker_id, broker))
 
-    async def _unless_gone(self, broker_id: BrokerId, work: Coroutine[Any, Any, Any]) -> Any:
-        """The outcome of this work of a broker, or None if its process is killed meanwhile."""
+    async def _unless_killed(self, broker_id: BrokerId, work: Coroutine[Any, Any, Any]) -> Any:
+        """Result of the coroutine, or None if the process is killed in the meantime."""
         gone = self._gone[broker_id] = asyncio.get_running_loop().create_future()
         doing = asyncio.ensure_future(work)
         await asyncio.wait([doing, gone], return_when=asyncio.FIRST_COMPLETED)
         return doing.result() if not gone.done() else None
 
     async def _watch(self, broker_id: BrokerId, broker: Broker) -> None:
-        """A broker that cannot go on ends by itself, as its command does."""
+        """Restart a broker that ends by itself, as its command does after a fatal error."""
         process = self._cluster.machines[broker_id].process
         assert process is not None
         reason = await process.run(broker.run_until(asyncio.Event()))
         if self.states[broker_id] is BrokerState.UP and self._cluster.machines[broker_id].process is process:
-            self._tell(f"broker {broker_id} ends: {reason}")
+            self._log_event(f"broker {broker_id} ends: {reason}")
             if reason is not None and reason.startswith("background work failed"):
                 self.failures.append(f"broker {broker_id} failed: {reason}")
             await self._stop(broker_id)
@@ -137,13 +137,13 @@ class Supervisor:
             gone.set_result(None)
 
     def stop(self, broker_id: BrokerId, for_s: float) -> None:
-        """A clean stop, as on SIGTERM, and a start after a while."""
+        """A clean stop, as on SIGTERM, and a start after `for_s`."""
         self.states[broker_id] = BrokerState.STOPPING
         self.spawn(self._stop_for(broker_id, for_s))
 
     def restart_if_offline(self, broker_id: BrokerId) -> None:
-        if broker_id in self.well and self.has_offline_directory(broker_id):
-            self._tell(f"restart broker {broker_id}, which has a log directory offline")
+        if broker_id in self.healthy and self.has_offline_directory(broker_id):
+            self._log_event(f"restart broker {broker_id}, which has a log directory offline")
             self.stop(broker_id, 0.0)
 
     async def _stop_for(self, broker_id: BrokerId, for_s: float) -> None:
@@ -152,14 +152,14 @@ class Supervisor:
 
     async def _stop(self, broker_id: BrokerId) -> None:
         self.states[broker_id] = BrokerState.STOPPING
-        stopping = asyncio.ensure_future(self._unless_gone(broker_id, self._cluster.stop(broker_id)))
+        stopping = asyncio.ensure_future(self._unless_killed(broker_id, self._cluster.stop(broker_id)))
         await asyncio.wait([stopping], timeout=LONGEST_STOP_S)
         if self.states[broker_id] is not BrokerState.STOPPING:
             return  # it was killed
         if not stopping.done():
-            self._tell(f"broker {broker_id} did not stop in {LONGEST_STOP_S} s and is killed")
+            self._log_event(f"broker {broker_id} did not stop in {LONGEST_STOP_S} s and is killed")
             self.kill(broker_id)
             return
-        self._tell(f"broker {broker_id} has stopped")
+        self._log_event(f"broker {broker_id} has stopped")
         self.set_down(broker_id)
         stopping.result()

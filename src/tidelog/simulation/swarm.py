@@ -1,7 +1,7 @@
-"""Swarm configurations: which faults and which kinds of work one simulated run combines, drawn from its seed.
+"""Swarm configurations: the faults and kinds of work that one simulated run combines, drawn from its seed.
 
-Every seed leaves out most of the faults and some of the work. Runs in which everything happens are all alike; what is
-rare is found where a few kinds of faults meet without the others (Groce et al., "Swarm Testing", 2012).
+Every seed omits most faults and some kinds of work. Runs with everything are all alike; rare states are found where a
+few kinds of faults meet without the others (Groce et al., "Swarm Testing", 2012).
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ COMBINED_FAULTS = (
 FAULTS = PROCESS_FAULTS + LINK_FAULTS + STORE_FAULTS + DISK_FAULTS + CLOCK_FAULTS + COMBINED_FAULTS
 
 CONDITIONS = ("latency", "interleaved_workers", "clock_skew", "torn_writes", "lost_names", "flipped_bits")
-"""What lasts for the whole run, or tells how a power cut ends."""
+"""Conditions of the whole run, or of its power cuts."""
 
 WORK = (
     "topic_churn",
@@ -52,16 +52,16 @@ WORK = (
     "classic_groups",
     "consumer_groups",
 )
-"""Kinds of work besides writing, which always goes on."""
+"""Kinds of work besides writing, which is always included."""
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
-"""A run has few kinds or many: pairs and triples meet as often as if each kind were in every fourth run."""
+"""Runs have few or many kinds: pairs and triples meet as often as if each kind were in every fourth run."""
 
 BASE_OFFSET_BYTES = 8
 TROUBLED_S = (2.5, 60.0)
-"""Most runs are short and a few are long: half of them end before 5 s, one in ten lasts longer than 18 s."""
+"""Most runs are short: half of them end before 5 s, one in ten lasts longer than 18 s."""
 LEAST_FAULTS = 5
-"""In short runs pauses are short enough for twice as many on average."""
+"""Average number of faults in a short run is twice this: pauses are shortened accordingly."""
 BROKERS = (3, 3, 3, 3, 4, 5, 5, 6, 7)
 REPLICATION_FACTOR = 3
 MIN_IN_SYNC_REPLICAS = 2
@@ -70,27 +70,27 @@ STORE_LATENCIES_S = (0.0, 0.005, 0.05)
 LAG_LIMITS_MS = (1000, 3000)
 SEGMENTS_MS = (3000, 604_800_000)
 LONGEST_PAUSES_MS = (50, 300, 1000, 2000, 4000)
-"""Faults come one upon the other, or with time to recover between them."""
+"""Pauses between faults: without or with time to recover."""
 WRITE_PAUSES_MS = (250, 600, 1200, 2400)
 MOST_BURSTS = 30
-"""Half of those that a writer makes in a long run: it does not write more in it than in one of 7 s, but more slowly."""
+"""Half the bursts of a writer in a long run: it writes as much as in a run of 7 s, more slowly."""
 WORKER_DELAYS_S = (0.001, 0.02, 0.3)
 LARGEST_SKEW_MS = 1_500_000
-"""Between two brokers at most 50 minutes: records may be an hour ahead (`message.timestamp.after.max.ms`)."""
+"""Maximum difference of two brokers is 50 minutes: records may be one hour ahead (`message.timestamp.after.max.ms`)."""
 LENGTHS = 10_000
 FLUSH_INTERVALS = (None, None, 1, 10)
-"""`flush.messages` of the topics: none, after every record, after ten."""
+"""`flush.messages` of the topics: never, after every record, after ten."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwarmConfig:
-    """Everything that distinguishes one run from another, except when which fault strikes whom."""
+    """All parameters of a run except its fault schedule."""
 
     seed: int
     brokers: int
-    """Some may host nothing: a topic has three replicas."""
+    """Some may host no replica: a topic has three."""
     log_directories: int
-    troubled_s: float
+    fault_duration_s: float
     faults: frozenset[str]
     conditions: frozenset[str]
     work: frozenset[str]
@@ -99,14 +99,14 @@ class SwarmConfig:
     longest_worker_delay_s: float
     clock_offsets_ms: tuple[int, ...]
     longest_pause_ms: int
-    """Between two faults."""
+    """Maximum pause between two faults."""
     write_pause_ms: int
-    """The longest pause of a writer between two bursts."""
+    """Maximum pause of a writer between two bursts."""
     lag_limit_ms: int
     segment_ms: int
     flush_messages: int | None
     balances_leaders: bool = False
-    """Automatic preferred leader election, without tolerance: in the end every preferred replica leads (R40)."""
+    """Automatic preferred leader election with tolerance 0: in the end every preferred replica leads (R40)."""
     replication_factor: int = REPLICATION_FACTOR
     min_in_sync_replicas: int = MIN_IN_SYNC_REPLICAS
 
@@ -120,12 +120,13 @@ class SwarmConfig:
         )
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         faults = ", ".join(name for name in FAULTS if name in self.faults)
         conditions = ", ".join(name for name in CONDITIONS if name in self.conditions)
         work = ", ".join(name for name in WORK if name in self.work)
         return (
-            f"{self.brokers} brokers with {self.log_directories} log directories each, {self.troubled_s:g} s of faults;"
+            f"{self.brokers} brokers with {self.log_directories} log directories each,"
+            f" {self.fault_duration_s:g} s of faults;"
             f" faults: {faults or 'none'}; conditions: {conditions or 'none'}; work: {work or 'writing and reading'};"
             f" network {self.latency_s} s, store {self.store_latency_s} s, lag limit {self.lag_limit_ms} ms"
         )
@@ -148,17 +149,17 @@ def is_of_base_offset(data: bytes | bytearray, position: int) -> bool:
 
 
 def draw_config(seed: int) -> SwarmConfig:
-    # Each aspect has its own source of chance, so that a new kind of work does not change the faults of a seed.
+    # Each aspect has its own random source, so that a new kind of work does not change the faults of a seed.
     draw, of_faults, of_work = (_Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 13))
     brokers = draw.one_of(BROKERS)
     conditions = of_faults.some_of(CONDITIONS, 2)
-    troubled_s = draw.length(*TROUBLED_S)
+    fault_duration_s = draw.length(*TROUBLED_S)
     skew_ms = LARGEST_SKEW_MS if "clock_skew" in conditions else 0
     return SwarmConfig(
         seed=seed,
         brokers=brokers,
         log_directories=draw.one_of((1, 1, 2)),
-        troubled_s=troubled_s,
+        fault_duration_s=fault_duration_s,
         faults=_draw_faults(of_faults),
         conditions=conditions,
         work=of_work.some_of(WORK, of_work.one_of(WORK_ONE_IN)) | ALWAYS_WORK,
@@ -166,8 +167,8 @@ def draw_config(seed: int) -> SwarmConfig:
         store_latency_s=draw.one_of(STORE_LATENCIES_S),
         longest_worker_delay_s=draw.one_of(WORKER_DELAYS_S) if "interleaved_workers" in conditions else 0.0,
         clock_offsets_ms=tuple(draw.between(-skew_ms, skew_ms) for _ in range(brokers)),
-        longest_pause_ms=min(draw.one_of(LONGEST_PAUSES_MS), int(troubled_s * 1000) // LEAST_FAULTS),
-        write_pause_ms=max(draw.one_of(WRITE_PAUSES_MS), int(troubled_s * 1000) // MOST_BURSTS),
+        longest_pause_ms=min(draw.one_of(LONGEST_PAUSES_MS), int(fault_duration_s * 1000) // LEAST_FAULTS),
+        write_pause_ms=max(draw.one_of(WRITE_PAUSES_MS), int(fault_duration_s * 1000) // MOST_BURSTS),
         lag_limit_ms=draw.one_of(LAG_LIMITS_MS),
         segment_ms=draw.one_of(SEGMENTS_MS),
         flush_messages=draw.one_of(FLUSH_INTERVALS),
@@ -176,7 +177,7 @@ def draw_config(seed: int) -> SwarmConfig:
 
 
 def _draw_faults(draw: "_Draw") -> frozenset[str]:
-    """Few kinds or many; brokers that stop and start are in most runs, for most mistakes need them."""
+    """Draw few or many kinds. Most runs include kills, because most bugs need restarts."""
     one_in = draw.one_of((2, 3, 5))
     found = draw.some_of(FAULTS, one_in)
     return found | {"kill"} if not found or draw.below(2) else found
@@ -193,7 +194,7 @@ class _Draw:
         return least + self.below(most - least + 1)
 
     def length(self, least: float, most: float) -> float:
-        """With a density that falls with the square: each octave of lengths takes as much time as any other."""
+        """Length with a density proportional to 1/length²: each octave of lengths takes the same total time."""
         inverse = 1 / least - self.below(LENGTHS) / LENGTHS * (1 / least - 1 / most)
         return round(1 / inverse, 1)
 

@@ -1,4 +1,4 @@
-"""Workers that read a topic as a group and write what they make of it with transactions: killed, stopped, replaced."""
+"""Workers of exactly-once copying: members of a group that write their output with transactions; killed and paused."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ INPUT, OUTPUT, TOTALS = "input", "output", "totals"
 PARTITIONS = 3
 GROUP = "workers"
 NEVER = b"never"
-"""What is written in transactions that are to be aborted."""
+"""Value written in transactions that will be aborted."""
 ABORT_ONE_IN = 10
 DAWDLE_ONE_IN = 3
 LONGEST_DAWDLE_MS = 1500
@@ -30,38 +30,38 @@ POLL_S = 0.5
 REST_S = 0.5
 TRANSACTION_TIMEOUT_MS = 15_000
 SESSION_TIMEOUT_MS = 3000
-"""A worker that was stopped for a while finds its transaction open, and its partitions given to others."""
+"""A worker that was paused may find its transaction open and its partitions reassigned."""
 HEARTBEAT_MS = 1000
 REBALANCE_TIMEOUT_MS = 10_000
 TIMEOUT_S = 20.0
 FETCH_WAIT_MS = 2000
-"""Idle consumers ask seldom; records are given to them as soon as they come."""
+"""Idle consumers fetch rarely; new records complete the fetch at once."""
 READ_BYTES = 2000
-"""At once: little, so that there are many transactions, but enough to catch up soon when all faults are over."""
+"""Records per transaction: few, so that there are many transactions, but enough to catch up after the faults."""
 
 
-class Manner(NamedTuple):
+class WorkerOptions(NamedTuple):
     is_classic: bool
-    """How the worker is a member of its group."""
+    """True if the worker uses the classic group protocol."""
     is_explicit: bool
-    """It adds partitions to its transactions itself, as before KIP-890."""
+    """True if the worker adds partitions to its transactions itself, as before KIP-890."""
 
 
 class Claims:
-    """Who reads what: in one generation, or member epoch, a partition has one owner.
+    """Owners by generation or member epoch: a partition has one owner in each (G1).
 
-    A group that changes from one protocol to the other while it is empty counts from 1 again, as Kafka's do: nothing is
-    said of groups that may.
+    A group that changes its protocol while it is empty restarts at generation 1, as in Kafka: such groups are not
+    checked.
     """
 
-    def __init__(self, *, may_count_anew: bool) -> None:
-        self._may_count_anew = may_count_anew
+    def __init__(self, *, may_restart_generations: bool) -> None:
+        self._may_restart_generations = may_restart_generations
         self._owners: dict[tuple[int, TopicPartition], str] = {}
         self.violations: list[str] = []
 
     def note(self, consumer: GroupConsumer) -> None:
         member = consumer.member
-        for each in () if self._may_count_anew else consumer.partitions:
+        for each in () if self._may_restart_generations else consumer.partitions:
             owner = self._owners.setdefault((member.generation, each), member.member_id)
             if owner != member.member_id:
                 self.violations.append(
@@ -69,8 +69,8 @@ class Claims:
                 )
 
 
-class _ChangedItsMind(Exception):
-    """As a program that meets a record it cannot work off."""
+class _SimulatedFailure(Exception):
+    """Simulated error while records are processed."""
 
 
 class Worker:
@@ -79,7 +79,7 @@ class Worker:
         cluster: SimulatedCluster,
         number: int,
         seed: int,
-        manner: Manner,
+        manner: WorkerOptions,
         claims: Claims,
         is_over: Callable[[], bool],
     ) -> None:
@@ -92,19 +92,19 @@ class Worker:
         self._claims = claims
         self._is_over = is_over
         self._starts = 0
-        self._living: list[_Life] = []
+        self._living: list[_Incarnation] = []
 
     def start(self) -> None:
-        """Beside those that may still run under the same transactional id."""
+        """Start a process; earlier ones may still run with the same transactional id."""
         self._starts += 1
-        life = _Life(f"worker-{self.number}-{self._starts}", self._seed * 100 + self._starts)
-        task = life.process.start(self._run(life))
-        task.add_done_callback(lambda done: self._on_done(life, done))
-        self._living.append(life)
+        incarnation = _Incarnation(f"worker-{self.number}-{self._starts}", self._seed * 100 + self._starts)
+        task = incarnation.process.start(self._run(incarnation))
+        task.add_done_callback(lambda done: self._on_done(incarnation, done))
+        self._living.append(incarnation)
 
-    def _on_done(self, life: "_Life", done: "asyncio.Task[None]") -> None:
-        if life in self._living:
-            self._living.remove(life)
+    def _on_done(self, incarnation: "_Incarnation", done: "asyncio.Task[None]") -> None:
+        if incarnation in self._living:
+            self._living.remove(incarnation)
         if not done.cancelled() and done.exception() is not None:
             self.failures.append(f"a worker failed: {done.exception()!r}")
 
@@ -113,54 +113,54 @@ class Worker:
         return bool(self._living)
 
     def kill(self) -> None:
-        for life in self._living:
-            life.process.kill()
-            self._cluster.network.power_off(life.host)
+        for incarnation in self._living:
+            incarnation.process.kill()
+            self._cluster.network.power_off(incarnation.host)
         self._living.clear()
 
     def pause(self) -> None:
-        for life in self._living:
-            life.process.stop()
+        for incarnation in self._living:
+            incarnation.process.stop()
 
-    def go_on(self) -> None:
-        for life in self._living:
-            life.process.go_on()
+    def resume(self) -> None:
+        for incarnation in self._living:
+            incarnation.process.resume()
 
     def note_claims(self) -> None:
-        for life in self._living:
-            if life.consumer is not None:
-                self._claims.note(life.consumer)
+        for incarnation in self._living:
+            if incarnation.consumer is not None:
+                self._claims.note(incarnation.consumer)
 
-    # -- what it does
+    # ---- processing
 
-    async def _run(self, life: "_Life") -> None:
-        """Until it is over, or another one has taken its place."""
+    async def _run(self, incarnation: "_Incarnation") -> None:
+        """Run until the end, or until another process has fenced this one."""
         while not self._is_over():
             try:
-                await self._work(life)
+                await self._work(incarnation)
             except ClientErrors:
                 await asyncio.sleep(REST_S)
-                if self._living and self._living[-1] is not life:
+                if self._living and self._living[-1] is not incarnation:
                     return
 
-    async def _work(self, life: "_Life") -> None:
+    async def _work(self, incarnation: "_Incarnation") -> None:
         async with (
-            self._client(life) as client,
+            self._client(incarnation) as client,
             self._producer(client) as producer,
             GroupConsumer(client, GROUP, [INPUT], self._group_settings()) as consumer,
         ):
-            life.consumer = consumer
+            incarnation.consumer = consumer
             while not self._is_over():
                 records = await consumer.poll(POLL_S)
                 if records:
-                    await self._copy_or_not(life, producer, consumer, records)
+                    await self._copy_or_not(incarnation, producer, consumer, records)
 
-    def _client(self, life: "_Life") -> Cluster:
+    def _client(self, incarnation: "_Incarnation") -> Cluster:
         bootstrap = [Address(host_of(broker_id), PORT) for broker_id in self._cluster.machines]
         return Cluster(
-            self._cluster.network.at(life.host),
+            self._cluster.network.at(incarnation.host),
             bootstrap,
-            life.randomness,
+            incarnation.randomness,
             client_id=f"worker-{self.number}",
             request_timeout_s=REQUEST_TIMEOUT_S,
         )
@@ -177,7 +177,7 @@ class Worker:
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         )
         if self.manner.is_explicit:
-            producer._identity.note_features = _notice_nothing  # type: ignore[method-assign]
+            producer._identity.note_features = _ignore_features  # type: ignore[method-assign]
         return producer
 
     def _group_settings(self) -> GroupConsumerSettings:
@@ -195,15 +195,15 @@ class Worker:
 
     async def _copy_or_not(
         self,
-        life: "_Life",
+        incarnation: "_Incarnation",
         producer: TransactionalProducer,
         consumer: GroupConsumer,
         records: Sequence[ConsumedRecord],
     ) -> None:
         producer.begin()
         try:
-            await self._copy(life, producer, consumer, records)
-        except (*ClientErrors, _ChangedItsMind):
+            await self._copy(incarnation, producer, consumer, records)
+        except (*ClientErrors, _SimulatedFailure):
             await producer.abort()
             await consumer.rewind()
         else:
@@ -211,14 +211,14 @@ class Worker:
 
     async def _copy(
         self,
-        life: "_Life",
+        incarnation: "_Incarnation",
         producer: TransactionalProducer,
         consumer: GroupConsumer,
         records: Sequence[ConsumedRecord],
     ) -> None:
-        """Each record to the same partition of the output, and how many there were to a topic of its own."""
+        """Copy each record to the same partition of the output, and write the number of records to another topic."""
         member, offsets = consumer.member, dict[TopicPartition, int]()
-        is_in_vain = life.randomness.below(ABORT_ONE_IN) == 0
+        is_in_vain = incarnation.randomness.below(ABORT_ONE_IN) == 0
         for record in records:
             await producer.enqueue(OUTPUT, NEVER if is_in_vain else record.value, partition=record.partition)
             offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
@@ -226,21 +226,21 @@ class Worker:
             count = sum(record.partition == partition for record in records)
             total = NEVER if is_in_vain else b"%d %d %d" % (partition, count, end_offset)
             await producer.enqueue(TOTALS, total, partition=0)
-        await self._dawdle(life)
+        await self._pause_sometimes(incarnation)
         await producer.send_offsets(offsets, member)
-        await self._dawdle(life)
+        await self._pause_sometimes(incarnation)
         if is_in_vain:
             await producer.flush()
-            raise _ChangedItsMind
+            raise _SimulatedFailure
         await producer.commit()
 
-    async def _dawdle(self, life: "_Life") -> None:
-        if life.randomness.below(DAWDLE_ONE_IN) == 0:
-            await asyncio.sleep(life.randomness.below(LONGEST_DAWDLE_MS) / 1000)
+    async def _pause_sometimes(self, incarnation: "_Incarnation") -> None:
+        if incarnation.randomness.below(DAWDLE_ONE_IN) == 0:
+            await asyncio.sleep(incarnation.randomness.below(LONGEST_DAWDLE_MS) / 1000)
 
 
-class _Life:
-    """From one start of a worker to its end."""
+class _Incarnation:
+    """One process of a worker, from its start to its end."""
 
     def __init__(self, host: str, seed: int) -> None:
         self.host = host
@@ -249,5 +249,5 @@ class _Life:
         self.consumer: GroupConsumer | None = None
 
 
-def _notice_nothing(connection: ClientConnection) -> None:
-    """As a client that does not know of transactions of version 2."""
+def _ignore_features(connection: ClientConnection) -> None:
+    """Behave like a client without transactions version 2."""

@@ -1,4 +1,4 @@
-"""The client work of one simulation: all kinds that are switched on, run together, settled and judged."""
+"""Workload of one simulation: all enabled kinds of client work, run concurrently, settled and checked."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -10,7 +10,7 @@ from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.coordinator_audit import differences
 from tidelog.simulation.history import History
 from tidelog.simulation.judges import judge
-from tidelog.simulation.work.base import Bench, Work
+from tidelog.simulation.work.base import Work, WorkContext
 from tidelog.simulation.work.cleaning import Compaction, Retention
 from tidelog.simulation.work.copying import Copying
 from tidelog.simulation.work.deleting import RecreatedTopic
@@ -49,11 +49,11 @@ WORKS: Mapping[str, type[Work]] = {
 }
 LONG_RUN_S = 60.0
 KINDS = tuple(WORKS)
-"""All that can be switched on, by name."""
+"""All kinds of work by name."""
 
 
 def broker_settings(kinds: Iterable[str]) -> dict[str, object]:
-    """What brokers must be started with for these kinds of work."""
+    """Broker settings required by these kinds of work."""
     settings: dict[str, object] = {}
     for kind in KINDS:
         if kind in kinds:
@@ -76,19 +76,19 @@ class Workload:
         longest_pause_ms: int = LONGEST_PAUSE_MS,
         run_s: float = LONG_RUN_S,
     ) -> None:
-        """`topic_settings` are those of the topics that have none of their own; pauses are those of writers."""
+        """`topic_settings` apply to topics without their own settings; pauses are those of writers."""
         assert kinds <= set(KINDS), f"there is no work of kind {sorted(kinds - set(KINDS))}"
         self._cluster = cluster
         self._history = history
-        bench = Bench(cluster, history, randomness, log, topic_settings or {}, longest_pause_ms, run_s)
-        self._works = [WORKS[kind](bench) for kind in KINDS if kind in kinds]
-        self._final = FinalReads(bench)
+        context = WorkContext(cluster, history, randomness, log, topic_settings or {}, longest_pause_ms, run_s)
+        self._works = [WORKS[kind](context) for kind in KINDS if kind in kinds]
+        self._final = FinalReads(context)
         self._is_prepared = self._is_run = self._is_settled = False
         self._failures: list[str] = []
         self._verdict: list[str] = []
 
     async def prepare(self) -> None:
-        """Make the topics."""
+        """Create the topics."""
         self._is_prepared = True
         await self._each("prepare", ((work, work.prepare()) for work in self._works))
 
@@ -99,7 +99,7 @@ class Workload:
         self._is_run = True
 
     async def settle(self) -> None:
-        """Let clients finish, read everything, and judge. Waits as long as it takes: the caller has the patience."""
+        """Let clients finish, read everything, and check. Waits without limit: the caller has a timeout."""
         while not self._is_run:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await self._each("settle", ((work, work.settle()) for work in self._works))
@@ -111,7 +111,7 @@ class Workload:
         await asyncio.gather(*(self._guard(f"{verb} {work.name}", step) for work, step in works))
 
     async def _guard(self, what: str, step: Coroutine[Any, Any, None]) -> None:
-        """What a kind of work does not expect is a violation, or a mistake in it: never silence."""
+        """An unexpected exception is recorded: it is a violation, or a bug of the work."""
         try:
             await step
         except asyncio.CancelledError:
@@ -129,6 +129,6 @@ class Workload:
         return [line for work in (*self._works, self._final) for line in work.unsettled()]
 
     def violations(self) -> list[str]:
-        """So far; after `settle`, of the whole history."""
+        """Violations so far; after `settle`, of the whole history."""
         noted = [line for work in self._works for line in work.violations()]
         return [*self._failures, *noted, *self._verdict]

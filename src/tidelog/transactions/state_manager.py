@@ -34,7 +34,7 @@ EXPIRATION = TimerKey(TimerKind.EXPIRATION)
 
 
 def start_timeout(transaction: Transaction, effects: Effects) -> None:
-    """Start the timeout; replaces the timer of an earlier transaction. It is never cancelled: it may find nothing to do.
+    """Start the timeout, which replaces that of an earlier transaction. Never cancelled: it may find nothing to do.
 
     The timer runs on the monotonic clock: a wall clock that is set back would keep the transaction open and hold back
     the last stable offset of its partitions.

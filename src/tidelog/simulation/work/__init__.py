@@ -1,1 +1,1 @@
-"""Kinds of client work on a simulated cluster, each with its judge; `simulation.workload` runs them."""
+"""Kinds of client work on a simulated cluster, each with its checks; `simulation.workload` runs them."""

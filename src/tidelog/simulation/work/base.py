@@ -1,4 +1,4 @@
-"""The frame of a kind of work: what it shares with the others, and when it prepares, runs, settles and is judged."""
+"""Base class of client work: shared context, and the phases prepare, run, settle and check."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -21,11 +21,11 @@ SEEDS = 1 << 30
 ADMIN_TIMEOUT_S = 60.0
 RETRY_S = 1.0
 TIMES_IN_A_RUN = 3
-"""At least so often, on average twice that, what is rare happens in a short run."""
+"""Minimum number of rare operations in a short run; the average is twice this."""
 
 
-class Bench:
-    """What all kinds of work of one simulation share: cluster, history, chance, and the topics they write to."""
+class WorkContext:
+    """Shared by all kinds of work of a simulation: cluster, history, random source and topics."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class Bench:
         self.log = log
         self.topic_settings = topic_settings
         self.longest_pause_ms = longest_pause_ms
-        """Of a writer, between two bursts."""
+        """Maximum pause of a writer between two bursts."""
         self.run_s = run_s
-        """How long there is work to do: as long as faults strike."""
+        """Duration of the work: the same as that of the faults."""
         self._randomness = randomness
         self.partitions: dict[str, list[TopicPartition]] = {}
-        """Of the topics that are read and judged by the history; a list grows with its topic."""
+        """Partitions of topics that are checked by the history; a list grows with its topic."""
         self._making: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -64,7 +64,7 @@ class Bench:
         return Admin(self.client(name), timeout_s=ADMIN_TIMEOUT_S)
 
     async def topic(self, name: str, partitions: int = 2, **settings: str) -> list[TopicPartition]:
-        """Made when somebody first asks for it."""
+        """Partitions of the topic, which is created at the first call."""
         if name not in self._making:
             self.partitions[name] = []
             self._making[name] = asyncio.get_running_loop().create_task(self._make(name, partitions, settings))
@@ -84,40 +84,40 @@ class Bench:
 
 
 class Work(ABC):
-    """Made anew for each simulation. `run` ends soon after it is over, `settle` when all that was begun is done."""
+    """One instance per simulation. `run` ends soon after `is_over`, `settle` when all started operations are done."""
 
     name: ClassVar[str]
     broker_settings: ClassVar[Mapping[str, object]] = {}
-    """What brokers must be started with, so that something happens within the minute of a simulation."""
+    """Broker settings that make events happen within the minute of a simulation."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.history = bench.history
-        self.randomness = bench.new_randomness()
+    def __init__(self, context: WorkContext) -> None:
+        self.context = context
+        self.history = context.history
+        self.randomness = context.new_randomness()
         self.noted: list[str] = []
-        """Violations found on the way."""
+        """Violations found so far."""
 
     async def prepare(self) -> None:  # noqa: B027 - most have nothing to do
-        """Make the topics; before any fault."""
+        """Create the topics, before any fault."""
 
     @abstractmethod
     async def run(self, is_over: Callable[[], bool]) -> None: ...
 
     async def settle(self) -> None:  # noqa: B027
-        """After `run`, with the cluster repaired, or about to be."""
+        """Finish after `run`, when the cluster is repaired or about to be."""
 
     def unsettled(self) -> Iterator[str]:
-        """What is not done yet, and why."""
+        """Operations that are not done yet, with the reason."""
         yield from ()
 
     def violations(self) -> Iterator[str]:
-        """Asked all the time: what was noted. In the end: what the judge of this work says too."""
+        """Recorded violations, called often; at the end also those of the final check."""
         yield from self.noted
 
-    # ---- for those who work
+    # ---- helpers of subclasses
 
-    def tell(self, line: str) -> None:
-        self.bench.log(f"{self.name}: {line}")
+    def log_event(self, line: str) -> None:
+        self.context.log(f"{self.name}: {line}")
 
     def one_of(self, choices: Sequence[T]) -> T:
         return choices[self.randomness.below(len(choices))]
@@ -129,18 +129,18 @@ class Work(ABC):
         await asyncio.sleep(self.randomness.below(longest_ms) / 1000)
 
     async def pace(self, longest_ms: int) -> None:
-        """Between two requests of a client: like all writers, it writes much in some runs and little in others."""
-        await self.pause(longest_ms * self.bench.longest_pause_ms // LONGEST_PAUSE_MS)
+        """Pause between two requests, scaled by the run's write rate."""
+        await self.pause(longest_ms * self.context.longest_pause_ms // LONGEST_PAUSE_MS)
 
     async def rest(self, longest_ms: int) -> None:
-        """Between two operations that are rare, but happen a few times in every run, be it short."""
+        """Pause between two rare operations, so that a few of them happen even in a short run."""
         await self.pause(self.within_run_ms(longest_ms))
 
     def within_run_ms(self, longest_ms: int) -> int:
-        return min(longest_ms, int(self.bench.run_s * 1000) // TIMES_IN_A_RUN)
+        return min(longest_ms, int(self.context.run_s * 1000) // TIMES_IN_A_RUN)
 
     async def until_done(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Errors of the cluster pass when it is repaired: whoever must get something done tries on."""
+        """Retry until it succeeds: errors of the cluster end when it is repaired."""
         while True:
             try:
                 return await attempt()

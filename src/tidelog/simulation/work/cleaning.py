@@ -1,4 +1,4 @@
-"""Compacted topics and topics with short retention, written while the oldest records go."""
+"""Work on compacted topics and topics with short retention."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from tidelog.client.producer.producer import Producer, ProducerSettings
 from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.simulation.clients import ClientErrors, Writer
 from tidelog.simulation.history import Write
-from tidelog.simulation.work.base import SEEDS, Bench, Work
+from tidelog.simulation.work.base import SEEDS, Work, WorkContext
 from tidelog.simulation.work.requests import alter_settings
 from tidelog.types import NO_OFFSET, TopicPartition
 
@@ -31,11 +31,11 @@ RETENTIONS = (
 class Sent(NamedTuple):
     value: bytes | None
     offset: int
-    """-1 while nobody knows."""
+    """-1 while unknown."""
 
 
 class KeyedRecords:
-    """What was sent for each key of a compacted partition, and what must be left of it."""
+    """Records sent for each key of a compacted partition, and the check of what remains."""
 
     def __init__(self) -> None:
         self._sent: dict[tuple[TopicPartition, bytes], dict[int, Sent]] = defaultdict(dict)
@@ -50,7 +50,7 @@ class KeyedRecords:
         self._sent[place, key][number] = self._sent[place, key][number]._replace(offset=offset)
 
     def judge(self, found: Mapping[TopicPartition, Iterable[tuple[int, bytes, bytes | None]]]) -> Iterator[str]:
-        """`found` has offset, key and value of all records in the end, in order."""
+        """`found` has offset, key and value of all remaining records, in order."""
         left = {(place, key): (offset, value) for place, held in found.items() for offset, key, value in held}
         for (place, key), sent in self._sent.items():
             yield from self._judge_key(place, key, list(sent.values()), left.get((place, key)))
@@ -77,14 +77,14 @@ class KeyedRecords:
 
 
 class Compaction(Work):
-    """Of each key the newest value survives; tombstones delete; an offset never gets another record."""
+    """Compaction keeps the newest value of each key; tombstones delete; an offset never gets another record."""
 
     name = "compaction"
     broker_settings: ClassVar = {"log_cleaner_backoff_ms": 700}
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
-        self._client = bench.client(self.name)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        self._client = context.client(self.name)
         self._records = KeyedRecords()
         self._sent = 0
         self._is_done = False
@@ -95,11 +95,11 @@ class Compaction(Work):
 
     async def _topic(self) -> list[TopicPartition]:
         settings = {"cleanup.policy": "compact", "delete.retention.ms": "2000", **CLEANED_SOON}
-        return await self.bench.topic(PROFILES, 1, **settings)
+        return await self.context.topic(PROFILES, 1, **settings)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         for topic in INTERNAL_TOPICS:
-            with suppress(*ClientErrors):  # it may not be there
+            with suppress(*ClientErrors):  # the topic may not exist yet
                 await alter_settings(self._client, topic, CLEANED_SOON)
         (place,) = await self._topic()
         settings = ProducerSettings(
@@ -107,13 +107,13 @@ class Compaction(Work):
         )
         while not is_over():
             with suppress(*ClientErrors):
-                async with Producer(self._client, self.bench.cluster.clock, settings) as producer:
+                async with Producer(self._client, self.context.cluster.clock, settings) as producer:
                     while not is_over():
                         await self._write(producer, place)
                         await self.pace(LONGEST_PAUSE_MS)
 
     async def _write(self, producer: Producer, place: TopicPartition) -> None:
-        """One after the other: a later record of a key has a later offset."""
+        """Write one record at a time, so that a later record of a key has a later offset."""
         self._sent += 1
         key = f"k{self.randomness.below(KEYS)}".encode()
         value = None if self.is_one_in(6) else f"c{self._sent}".encode()
@@ -149,15 +149,19 @@ class Compaction(Work):
 
 
 class Retention(Work):
-    """Old segments go, by age or size; whatever is above the log start stays."""
+    """Old segments are deleted by age or size; records above the log start offset stay."""
 
     name = "retention"
     broker_settings: ClassVar = {"log_retention_check_interval_ms": 1000}
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
         self._writer = Writer(
-            bench.cluster, bench.history, "e", self.randomness.below(SEEDS), longest_pause_ms=bench.longest_pause_ms
+            context.cluster,
+            context.history,
+            "e",
+            self.randomness.below(SEEDS),
+            longest_pause_ms=context.longest_pause_ms,
         )
         self._is_done = False
         self._settings = self.one_of(RETENTIONS)
@@ -166,7 +170,7 @@ class Retention(Work):
         await self._topic()
 
     async def _topic(self) -> list[TopicPartition]:
-        return await self.bench.topic(EVENTS, 1, **self._settings)
+        return await self.context.topic(EVENTS, 1, **self._settings)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         await self._writer.run(await self._topic(), is_over)

@@ -1,13 +1,13 @@
-"""Exactly-once copying: workers of one group read a topic and write what they make of it with transactions.
+"""Exactly-once copying: workers of one group read a topic and write their output with transactions.
 
-The verdict is that of a reader of committed records: each input is there once, in its order, and nothing else is. All
-along, and in the end:
+A read_committed consumer checks that each input has its output once, in order, and that there is nothing else. Checked
+during the run and at the end:
 
 - G1 a partition has one owner in a generation, or member epoch, of its group (`workers.Claims`)
-- G2 what the group has committed never goes back
-- T1 nothing of a transaction that is aborted, or goes on, is read
-- T2 each input has its output once, in order; what one transaction wrote to two topics is there as a whole
-- T3 no transaction stays open: where nobody writes any more, all that is committed can be read
+- G2 committed offsets of the group never decrease
+- T1 records of aborted or open transactions are never read
+- T2 each input has its output once, in order; the writes of a transaction to two topics are atomic
+- T3 no transaction stays open: after the last write, all committed records can be read
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tidelog.protocol.records import records_of
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors, Writer
 from tidelog.simulation.coordinator_audit import acting
 from tidelog.simulation.inspection import batches, replica, stored_partition
-from tidelog.simulation.work.base import SEEDS, Bench, Work, together
+from tidelog.simulation.work.base import SEEDS, Work, WorkContext, together
 from tidelog.simulation.work.groups import COORDINATOR_SETTINGS as GROUP_SETTINGS
 from tidelog.simulation.work.transacting import COORDINATOR_SETTINGS as TRANSACTION_SETTINGS
 from tidelog.simulation.workers import (
@@ -36,8 +36,8 @@ from tidelog.simulation.workers import (
     PARTITIONS,
     TOTALS,
     Claims,
-    Manner,
     Worker,
+    WorkerOptions,
 )
 from tidelog.storage.log import Log
 from tidelog.transactions.machine import TransactionMachine
@@ -47,7 +47,7 @@ from tidelog.types import NO_BROKER, TopicPartition
 WORKERS = 3
 FEEDERS = 2
 FEEDING_PAUSES = 2
-"""Of a writer, before a feeder writes again: what it feeds costs a transaction of a worker."""
+"""Pauses of a writer between two writes of a feeder: each input costs a transaction of a worker."""
 CHECK_S = 0.25
 PROBE_S = 0.4
 QUIET_S = 3.0
@@ -55,23 +55,23 @@ LONGEST_PAUSE_MS = 5000
 LONGEST_READ_MS = 20_000
 LONGEST_SLEEP_MS = 12_000
 MANNERS = (
-    [Manner(is_classic=False, is_explicit=False)],
-    [Manner(is_classic=True, is_explicit=True)],
-    [Manner(is_classic=False, is_explicit=True), Manner(is_classic=False, is_explicit=False)],
-    [Manner(is_classic=True, is_explicit=False)],
-    [Manner(is_classic=True, is_explicit=True), Manner(is_classic=False, is_explicit=False)],
+    [WorkerOptions(is_classic=False, is_explicit=False)],
+    [WorkerOptions(is_classic=True, is_explicit=True)],
+    [WorkerOptions(is_classic=False, is_explicit=True), WorkerOptions(is_classic=False, is_explicit=False)],
+    [WorkerOptions(is_classic=True, is_explicit=False)],
+    [WorkerOptions(is_classic=True, is_explicit=True), WorkerOptions(is_classic=False, is_explicit=False)],
 )
-"""Of the workers in turn; drawn for each simulation."""
+"""Options of the workers in turn; drawn for each simulation."""
 INPUTS = [TopicPartition(INPUT, index) for index in range(PARTITIONS)]
 OUTPUTS = [*(TopicPartition(OUTPUT, index) for index in range(PARTITIONS)), TopicPartition(TOTALS, 0)]
 
 
 class CommittedReader:
-    """Reads all outputs as far as they are committed, again and again from the start."""
+    """Reads all committed outputs, repeatedly from the beginning."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._client = bench.client("copying-reader")
-        self._randomness = bench.new_randomness()
+    def __init__(self, context: WorkContext) -> None:
+        self._client = context.client("copying-reader")
+        self._randomness = context.new_randomness()
         self.seen: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self.violations: list[str] = []
         self.reads = 0
@@ -87,7 +87,7 @@ class CommittedReader:
                 await asyncio.sleep(1)
 
     async def read_until(self, is_over: Callable[[], bool]) -> None:
-        await self._client.topics_in_use([OUTPUT, TOTALS])  # in order, however strings hash
+        await self._client.topics_in_use([OUTPUT, TOTALS])  # sorted, so that the order does not depend on string hashes
         async with Consumer(
             self._client, ConsumerSettings(isolation_level=READ_COMMITTED, max_wait_ms=FETCH_WAIT_MS)
         ) as consumer:
@@ -96,10 +96,10 @@ class CommittedReader:
             while not is_over():
                 for record in await consumer.poll(QUIET_S):
                     key = TopicPartition(record.topic, record.partition)
-                    self._take(key, last.get(key, -1), record.offset, record.value or b"")
+                    self._record(key, last.get(key, -1), record.offset, record.value or b"")
                     last[key] = record.offset
 
-    def _take(self, key: TopicPartition, last_offset: int, offset: int, value: bytes) -> None:
+    def _record(self, key: TopicPartition, last_offset: int, offset: int, value: bytes) -> None:
         self.reads += 1
         seen = self.seen[key]
         if value == NEVER:
@@ -111,7 +111,7 @@ class CommittedReader:
 
 
 class Probe:
-    """Asks again and again how far the group has come (G2)."""
+    """Fetches the committed offsets of the group repeatedly (G2)."""
 
     def __init__(self, client: Cluster) -> None:
         self._admin = GroupAdmin(client, timeout_s=REQUEST_TIMEOUT_S)
@@ -125,9 +125,9 @@ class Probe:
             await asyncio.sleep(PROBE_S)
 
     def take(self, offsets: Mapping[TopicPartition, int]) -> None:
-        for key, known in self.offsets.items():
-            if offsets.get(key, -1) < known:
-                self.violations.append(f"G2 {key} was committed up to {known}, and now to {offsets.get(key)}")
+        for key, previous in self.offsets.items():
+            if offsets.get(key, -1) < previous:
+                self.violations.append(f"G2 {key} was committed up to {previous}, and now to {offsets.get(key)}")
         self.offsets |= offsets
 
 
@@ -135,11 +135,11 @@ class Copying(Work):
     name = "copying"
     broker_settings: ClassVar = {**GROUP_SETTINGS, **TRANSACTION_SETTINGS}
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
-        cluster = bench.cluster
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        cluster = context.cluster
         manners = self.one_of(MANNERS)
-        self._claims = Claims(may_count_anew=len({manner.is_classic for manner in manners}) > 1)
+        self._claims = Claims(may_restart_generations=len({manner.is_classic for manner in manners}) > 1)
         self._is_copied = False
         self._workers = [
             Worker(
@@ -155,73 +155,73 @@ class Copying(Work):
         self._feeders = [
             Writer(
                 cluster,
-                bench.history,
+                context.history,
                 f"in{number}",
                 self.randomness.below(SEEDS),
-                longest_pause_ms=FEEDING_PAUSES * bench.longest_pause_ms,
+                longest_pause_ms=FEEDING_PAUSES * context.longest_pause_ms,
             )
             for number in range(FEEDERS)
         ]
-        self._reader = CommittedReader(bench)
-        self._probe = Probe(bench.client("copying-probe"))
-        self._looking: list[asyncio.Task[None]] = []
+        self._reader = CommittedReader(context)
+        self._probe = Probe(context.client("copying-probe"))
+        self._observers: list[asyncio.Task[None]] = []
         self._missing = ["the workers have not begun"]
 
     async def prepare(self) -> None:
-        await self.bench.topic(INPUT, PARTITIONS)
-        admin = self.bench.admin(self.name)
+        await self.context.topic(INPUT, PARTITIONS)
+        admin = self.context.admin(self.name)
         for topic, partitions in ((OUTPUT, PARTITIONS), (TOTALS, 1)):
             await admin.create_topic(
                 topic, partitions=partitions, replication_factor=3, settings={"min.insync.replicas": "2"}
             )
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        self.tell(f"workers {[worker.manner for worker in self._workers]}")
+        self.log_event(f"workers {[worker.manner for worker in self._workers]}")
         loop = asyncio.get_running_loop()
-        self._looking = [loop.create_task(self._reader.run()), loop.create_task(self._probe.run())]
+        self._observers = [loop.create_task(self._reader.run()), loop.create_task(self._probe.run())]
         for worker in self._workers:
             worker.start()
-        await together([self._trouble_workers(is_over), *(feeder.run(INPUTS, is_over) for feeder in self._feeders)])
+        await together([self._disturb_workers(is_over), *(feeder.run(INPUTS, is_over) for feeder in self._feeders)])
 
-    async def _trouble_workers(self, is_over: Callable[[], bool]) -> None:
+    async def _disturb_workers(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
             await self.rest(LONGEST_PAUSE_MS)
-            self._trouble_a_worker()
+            self._disturb_worker()
         for worker in self._workers:
-            worker.go_on()
+            worker.resume()
             if not worker.is_running:
                 worker.start()
 
-    def _trouble_a_worker(self) -> None:
+    def _disturb_worker(self) -> None:
         worker = self.one_of(self._workers)
         match self.randomness.below(4):
             case 0:
-                self.tell(f"kill -9 worker {worker.number}, and start it again")
+                self.log_event(f"kill -9 worker {worker.number}, and start it again")
                 worker.kill()
                 worker.start()
             case 1 | 2:
-                self._put_to_sleep(worker)
+                self._pause_worker(worker)
             case _:
-                self._put_to_sleep(worker)
-                self.tell(f"start worker {worker.number} once more")
+                self._pause_worker(worker)
+                self.log_event(f"start worker {worker.number} once more")
                 worker.start()
 
-    def _put_to_sleep(self, worker: Worker) -> None:
+    def _pause_worker(self, worker: Worker) -> None:
         sleep_s = self.randomness.below(self.within_run_ms(LONGEST_SLEEP_MS)) / 1000
-        self.tell(f"SIGSTOP worker {worker.number} for {sleep_s} s")
+        self.log_event(f"SIGSTOP worker {worker.number} for {sleep_s} s")
         worker.pause()
-        asyncio.get_running_loop().call_later(sleep_s, worker.go_on)
+        asyncio.get_running_loop().call_later(sleep_s, worker.resume)
 
-    # ---- in the end
+    # ---- at the end
 
     async def settle(self) -> None:
         await self._until_nothing(self._not_copied)
         self._is_copied = True
         await self._until_nothing(self._not_quiet)
-        for task in self._looking:
+        for task in self._observers:
             task.cancel()
         transactions = sum(worker.committed for worker in self._workers)
-        self.tell(f"all is copied after {transactions} transactions")
+        self.log_event(f"all is copied after {transactions} transactions")
         final = await self.until_done(self._read_all)
         self.noted += self._judged(final)
         self._missing = []
@@ -232,9 +232,9 @@ class Copying(Work):
             await asyncio.sleep(CHECK_S)
 
     async def _read_all(self) -> CommittedReader:
-        deadline = self.bench.now + 2 * QUIET_S
-        final = CommittedReader(self.bench)
-        await final.read_until(lambda: self.bench.now > deadline)
+        deadline = self.context.now + 2 * QUIET_S
+        final = CommittedReader(self.context)
+        await final.read_until(lambda: self.context.now > deadline)
         return final
 
     def unsettled(self) -> Iterator[str]:
@@ -257,10 +257,10 @@ class Copying(Work):
                 yield f"T2 {key} is copied up to {self._probe.offsets.get(key)} only"
 
     def _leader_log(self, key: TopicPartition) -> Log | None:
-        stored = stored_partition(self.bench.cluster.store_state, key)
+        stored = stored_partition(self.context.cluster.store_state, key)
         if stored is None or stored.state.leader == NO_BROKER:
             return None
-        found = replica(self.bench.cluster, stored.state.leader, key)
+        found = replica(self.context.cluster, stored.state.leader, key)
         return None if found is None else found.log
 
     def _not_quiet(self) -> Iterator[str]:
@@ -268,7 +268,7 @@ class Copying(Work):
         for worker in self._workers:
             if worker.is_running:
                 yield f"I7 worker {worker.number} does not end"
-        for shard in acting(self.bench.cluster):
+        for shard in acting(self.context.cluster):
             if isinstance(shard.machine, TransactionMachine):
                 for each in shard.machine.state_manager:
                     if each.state is ONGOING or each.state.is_prepared:
@@ -278,7 +278,7 @@ class Copying(Work):
             if log is None or log.last_stable_offset < log.log_end_offset:
                 yield f"T3 {key} is stable up to {log and log.last_stable_offset} only"
 
-    # ---- the verdict
+    # ---- final check
 
     def _judged(self, final: CommittedReader) -> Iterator[str]:
         yield from final.violations

@@ -1,4 +1,4 @@
-"""A topic that is deleted and created again under its name while it is written."""
+"""Work on a topic that is deleted and recreated with the same name while it is written."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +8,7 @@ from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.client.producer.producer import Producer, ProducerSettings
 from tidelog.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from tidelog.simulation.clients import ClientErrors
-from tidelog.simulation.work.base import ADMIN_TIMEOUT_S, MIN_IN_SYNC, REPLICAS, RETRY_S, Bench, Work, together
+from tidelog.simulation.work.base import ADMIN_TIMEOUT_S, MIN_IN_SYNC, REPLICAS, RETRY_S, Work, WorkContext, together
 from tidelog.types import TopicPartition, Uuid
 
 NAME = "seasonal"
@@ -20,10 +20,10 @@ PATIENCE_S = 3.0
 
 
 class Generations:
-    """Which records belong to which topic of one name.
+    """Assignment of records to the successive topics of one name.
 
-    What was sent after a topic was created, and acknowledged before its deletion was asked for, is in that topic and
-    in no later one. Of anything else nobody knows.
+    A record sent after a topic was created and acknowledged before its deletion was requested is in that topic and in
+    no later one. Nothing is known about other records.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Generations:
             self._held[self.current].append(value)
 
     def judge(self, found: Iterable[bytes]) -> Iterator[str]:
-        """What the topic of now holds."""
+        """`found`: values in the current topic."""
         held = list(found)
         values = set(held)
         if len(held) != len(values):
@@ -67,11 +67,11 @@ class Generations:
 class RecreatedTopic(Work):
     name = "topic_churn"
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
-        self._admin = bench.admin(self.name)
-        self._clients = [bench.client(f"{self.name}-{number}") for number in range(WRITERS)]
-        self._reader = bench.client(f"{self.name}-reader")
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        self._admin = context.admin(self.name)
+        self._clients = [context.client(f"{self.name}-{number}") for number in range(WRITERS)]
+        self._reader = context.client(f"{self.name}-reader")
         self._topic_id: Uuid | None = None
         self._generations = Generations()
         self._sent = 0
@@ -80,7 +80,7 @@ class RecreatedTopic(Work):
     async def run(self, is_over: Callable[[], bool]) -> None:
         await together([self._recreate(is_over), *(self._write(number, is_over) for number in range(WRITERS))])
 
-    # ---- the topic
+    # ---- topic
 
     async def _recreate(self, is_over: Callable[[], bool]) -> None:
         while True:
@@ -93,14 +93,14 @@ class RecreatedTopic(Work):
             await self.until_done(self._delete)
 
     async def _create(self) -> None:
-        """Until there is a topic of another id than the last one."""
+        """Create the topic and wait until its id differs from the last one."""
         self._stage = f"creates {NAME}"
-        self.tell(f"create {NAME}")
+        self.log_event(f"create {NAME}")
         try:
             found = await self._admin.create_topic(
                 NAME,
                 partitions=PARTITIONS,
-                replication_factor=min(REPLICAS, len(self.bench.cluster.machines)),
+                replication_factor=min(REPLICAS, len(self.context.cluster.machines)),
                 settings={"min.insync.replicas": MIN_IN_SYNC},
             )
         except TopicAlreadyExists:
@@ -113,15 +113,15 @@ class RecreatedTopic(Work):
 
     async def _delete(self) -> None:
         self._stage = f"deletes {NAME}"
-        self.tell(f"delete {NAME}")
+        self.log_event(f"delete {NAME}")
         try:
             await self._admin.delete_topic(NAME)
         except KafkaError as error:
-            if error.code != UnknownTopicOrPartition.code:  # else an earlier attempt did it
+            if error.code != UnknownTopicOrPartition.code:  # otherwise an earlier attempt deleted it
                 raise
         self._stage = f"has deleted {NAME}"
 
-    # ---- its records
+    # ---- records
 
     async def _write(self, number: int, is_over: Callable[[], bool]) -> None:
         settings = ProducerSettings(
@@ -132,7 +132,7 @@ class RecreatedTopic(Work):
         )
         while not is_over():
             try:
-                async with Producer(self._clients[number], self.bench.cluster.clock, settings) as producer:
+                async with Producer(self._clients[number], self.context.cluster.clock, settings) as producer:
                     while not is_over():
                         await self.pace(LONGEST_PAUSE_MS)
                         await self._write_one(producer)
@@ -146,7 +146,7 @@ class RecreatedTopic(Work):
         await producer.send(NAME, value, partition=self.randomness.below(PARTITIONS))
         self._generations.on_acknowledged(value)
 
-    # ---- in the end
+    # ---- at the end
 
     async def settle(self) -> None:
         self._stage = f"reads {NAME}"

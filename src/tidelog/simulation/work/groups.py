@@ -1,4 +1,4 @@
-"""Consumer groups of both protocols, whose members come, go, sleep and die."""
+"""Work of consumer groups of both protocols, whose members join, leave, are paused and killed."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors, Writer
 from tidelog.simulation.cluster import PORT, host_of
 from tidelog.simulation.processes import Process
-from tidelog.simulation.work.base import SEEDS, Bench, Work
+from tidelog.simulation.work.base import SEEDS, Work, WorkContext
 from tidelog.simulation.work.ownership import NOTHING, Ownership, Progress
 from tidelog.simulation.workers import Claims
 from tidelog.types import TopicPartition
@@ -62,27 +62,27 @@ class _Member:
 
 
 class GroupWork(Work):
-    """A topic is worked off by a group: each record at least once, each partition by one member at a time."""
+    """A group processes a topic: each record at least once, each partition by one member at a time."""
 
     broker_settings = COORDINATOR_SETTINGS
     is_classic: bool
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
         self._topic_name = f"{self.name}-queue"
         self._writer = Writer(
-            bench.cluster,
-            bench.history,
+            context.cluster,
+            context.history,
             self.name,
             self.randomness.below(SEEDS),
-            longest_pause_ms=bench.longest_pause_ms,
+            longest_pause_ms=context.longest_pause_ms,
         )
-        self._probe = GroupAdmin(bench.client(f"{self.name}-probe"), timeout_s=REQUEST_TIMEOUT_S)
+        self._probe = GroupAdmin(context.client(f"{self.name}-probe"), timeout_s=REQUEST_TIMEOUT_S)
         self._ownership = Ownership(
             session_timeout_s=SESSION_TIMEOUT_MS / 1000,
             rebalance_timeout_s=REBALANCE_TIMEOUT_MS / 1000,
         )
-        self._claims = Claims(may_count_anew=False)
+        self._claims = Claims(may_restart_generations=False)
         self._progress = Progress()
         self._members: list[_Member] = []
         self._starts = 0
@@ -93,19 +93,19 @@ class GroupWork(Work):
         await self._topic()
 
     async def _topic(self) -> list[TopicPartition]:
-        return await self.bench.topic(self._topic_name, PARTITIONS)
+        return await self.context.topic(self._topic_name, PARTITIONS)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         partitions = await self._topic()
-        self._probing = asyncio.get_running_loop().create_task(self._probe_on_and_on())
+        self._probing = asyncio.get_running_loop().create_task(self._probe_repeatedly())
         writing = asyncio.get_running_loop().create_task(self._writer.run(partitions, is_over))
         for _ in range(FIRST_MEMBERS):
             self._start()
         while not is_over():
             await self.rest(LONGEST_PAUSE_MS)
-            self._trouble_somebody()
+            self._disturb_member()
         for member in self._members:
-            member.process.go_on()
+            member.process.resume()
         await writing
         self._is_written = True
 
@@ -124,7 +124,7 @@ class GroupWork(Work):
         self.noted += self._progress.skipped(acknowledged)
 
     def _not_worked_off(self) -> Iterator[str]:
-        for key in self.bench.partitions[self._topic_name]:
+        for key in self.context.partitions[self._topic_name]:
             if self._progress.committed.get(key, 0) < self.history.ends[key]:
                 yield f"I7 {key} is worked off up to {self._progress.committed.get(key)} of {self.history.ends[key]}"
 
@@ -141,7 +141,7 @@ class GroupWork(Work):
         for judge in (self._ownership, self._claims, self._progress):
             yield from judge.violations
 
-    async def _probe_on_and_on(self) -> None:
+    async def _probe_repeatedly(self) -> None:
         while True:
             with suppress(*ClientErrors):
                 found = await self._probe.offsets(self.name)
@@ -150,51 +150,51 @@ class GroupWork(Work):
 
     # ---- members
 
-    def _trouble_somebody(self) -> None:
+    def _disturb_member(self) -> None:
         if not self._members or (len(self._members) < MOST_MEMBERS and self.is_one_in(3)):
             self._start()
             return
         member = self.one_of(self._members)
         match self.randomness.below(4):
             case 0:
-                self.tell(f"kill -9 {member.host}")
+                self.log_event(f"kill -9 {member.host}")
                 self._kill(member)
             case 1:
-                self.tell(f"{member.host} leaves")
+                self.log_event(f"{member.host} leaves")
                 member.is_leaving = True
             case _:
                 sleep_s = self.randomness.below(self.within_run_ms(LONGEST_SLEEP_MS)) / 1000
-                self.tell(f"SIGSTOP {member.host} for {sleep_s} s")
+                self.log_event(f"SIGSTOP {member.host} for {sleep_s} s")
                 member.process.stop()
                 if member.stopped_at is None:
-                    member.stopped_at = self.bench.now
+                    member.stopped_at = self.context.now
                 asyncio.get_running_loop().call_later(sleep_s, self._wake, member)
 
     def _wake(self, member: _Member) -> None:
-        if member in self._members:  # the dead stay dead
-            member.process.go_on()
+        if member in self._members:  # otherwise it was killed
+            member.process.resume()
 
     def _start(self) -> None:
         self._starts += 1
         member = _Member(f"{self.name}-{self._starts}", self.randomness.below(SEEDS))
-        self.tell(f"start {member.host}")
+        self.log_event(f"start {member.host}")
         member.task = member.process.start(self._live(member))
         member.task.add_done_callback(lambda done: self._on_end(member, done))
         self._members.append(member)
 
     def _kill(self, member: _Member) -> None:
         member.process.kill()
-        self.bench.cluster.network.power_off(member.host)
-        self._bury(member)
+        self.context.cluster.network.power_off(member.host)
+        self._clean_up(member)
 
-    def _bury(self, member: _Member) -> None:
+    def _clean_up(self, member: _Member) -> None:
         if member in self._members:
             self._members.remove(member)
         for member_id in member.ids:
             self._ownership.on_gone(member_id)
 
     def _on_end(self, member: _Member, done: "asyncio.Task[None]") -> None:
-        self._bury(member)
+        self._clean_up(member)
         if not done.cancelled() and done.exception() is not None:
             self.noted.append(f"a member of {self.name} failed: {done.exception()!r}")
 
@@ -206,8 +206,8 @@ class GroupWork(Work):
                 await asyncio.sleep(REST_S)
 
     async def _consume(self, member: _Member) -> None:
-        bootstrap = [Address(host_of(broker_id), PORT) for broker_id in self.bench.cluster.machines]
-        network = self.bench.cluster.network.at(member.host)
+        bootstrap = [Address(host_of(broker_id), PORT) for broker_id in self.context.cluster.machines]
+        network = self.context.cluster.network.at(member.host)
         client = Cluster(
             network, bootstrap, member.randomness, client_id=member.host, request_timeout_s=REQUEST_TIMEOUT_S
         )
@@ -243,17 +243,17 @@ class GroupWork(Work):
             reading=ConsumerSettings(reset_to=BEGINNING),
         )
 
-    # ---- what a member knows of its group
+    # ---- membership events
 
     def _watch(self, member: _Member, membership: Membership) -> None:
-        """Its heartbeats and what it owns go to the judge, in the step in which the member learns of them."""
+        """Report heartbeats and owned partitions to the checker in the step in which the member learns of them."""
         beat, own, want, close = membership._beat, membership.own, membership._want, membership.close
         is_answered = False
 
         async def watched_beat() -> float:
             nonlocal is_answered
             is_answered = True
-            sent_at = self.bench.now
+            sent_at = self.context.now
             pause_s = await beat()
             if is_answered and self._is_member(membership):
                 self._ownership.on_heartbeat(membership.member_id, sent_at, membership.wanted)
@@ -273,11 +273,11 @@ class GroupWork(Work):
             if membership.member_id not in member.ids:
                 member.ids.append(membership.member_id)
             self._ownership.on_owned(
-                membership.member_id, membership.owned, self.bench.now, stopped_at=member.stopped_at
+                membership.member_id, membership.owned, self.context.now, stopped_at=member.stopped_at
             )
 
         async def watched_close() -> None:
-            """It reads nothing any more, and tells the coordinator so."""
+            """The member stops reading and leaves the group."""
             self._ownership.on_gone(membership.member_id)
             await close()
 
@@ -291,14 +291,14 @@ class GroupWork(Work):
 
 
 class ClassicGroup(GroupWork):
-    """JoinGroup and SyncGroup: members assign the partitions among themselves."""
+    """JoinGroup and SyncGroup: the group leader assigns partitions."""
 
     name = "classic_groups"
     is_classic = True
 
 
 class ConsumerGroup(GroupWork):
-    """KIP-848: the coordinator assigns them."""
+    """KIP-848: the coordinator assigns partitions."""
 
     name = "consumer_groups"
     is_classic = False

@@ -1,11 +1,11 @@
-"""What operators do to topics that are in use: partitions, settings, DeleteRecords, elections."""
+"""Administrative work on topics in use: partitions, settings, DeleteRecords, elections."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tidelog.protocol.messages.elect_leaders import PREFERRED, UNCLEAN
 from tidelog.simulation.clients import ClientErrors
-from tidelog.simulation.work.base import Bench, Work
+from tidelog.simulation.work.base import Work, WorkContext
 from tidelog.simulation.work.requests import (
     BROKER,
     CLUSTER_WIDE,
@@ -25,34 +25,34 @@ Choices = Sequence[tuple[str, Sequence[str | None]]]
 
 
 class AddedPartitions(Work):
-    """A topic grows while it is written and read."""
+    """Partitions are added while a topic is written and read."""
 
     name = "partition_growth"
 
     async def prepare(self) -> None:
-        await orders(self.bench)
+        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        client, partitions = self.bench.client(self.name), await orders(self.bench)
+        client, partitions = self.context.client(self.name), await orders(self.context)
         while not is_over() and len(partitions) < MOST_PARTITIONS:
             await self.rest(4 * LONGEST_PAUSE_MS)
             count = len(partitions) + 1
             with suppress(*ClientErrors):
-                self.tell(f"{ORDERS} is to have {count} partitions")
+                self.log_event(f"{ORDERS} is to have {count} partitions")
                 await add_partitions(client, ORDERS, count)
-                await self.bench.admin(self.name).describe_topic(ORDERS)
+                await self.context.admin(self.name).describe_topic(ORDERS)
                 partitions.append(TopicPartition(ORDERS, count - 1))
 
 
 class ChangedSettings(Work):
-    """Settings of a topic in use, none of which may cost a record; in the end they are as at the beginning."""
+    """Settings of a topic in use change without loss of records; at the end they are reset."""
 
     name = "settings_changes"
     choices: Choices = (
         ("min.insync.replicas", ("2", "3")),
         ("segment.ms", ("500", "3000", None)),
         ("compression.type", ("gzip", "uncompressed", "producer", None)),
-        # Not below what writers send: a batch that is split when it is sent again is no repetition to the broker.
+        # Not below the batches of writers: the broker would not recognise a batch split on retry as a duplicate.
         ("max.message.bytes", ("500000", None)),
         ("flush.messages", ("1", None)),
         ("retention.ms", ("86400000", None)),
@@ -64,12 +64,12 @@ class ChangedSettings(Work):
         ("compression.type", ("gzip", None)),
     )
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
-        self._client = bench.client(self.name)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        self._client = context.client(self.name)
 
     async def prepare(self) -> None:
-        await orders(self.bench)
+        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
@@ -83,11 +83,11 @@ class ChangedSettings(Work):
                     await self._set(name, self.one_of(values))
 
     async def _set(self, name: str, value: str | None) -> None:
-        self.tell(f"{ORDERS} {name}={value}")
+        self.log_event(f"{ORDERS} {name}={value}")
         await alter_settings(self._client, ORDERS, {name: value})
 
     async def _set_for_all(self, name: str, value: str | None) -> None:
-        self.tell(f"all brokers {name}={value}")
+        self.log_event(f"all brokers {name}={value}")
         await alter_settings(self._client, CLUSTER_WIDE, {name: value}, resource=BROKER)
 
     async def settle(self) -> None:
@@ -95,19 +95,19 @@ class ChangedSettings(Work):
 
 
 class DeletedRecords(Work):
-    """DeleteRecords up to any offset that was acknowledged: nothing at or above it goes."""
+    """DeleteRecords up to any acknowledged offset: records at or above it stay."""
 
     name = "delete_records"
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
-        self._client = bench.client(self.name)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        self._client = context.client(self.name)
 
     async def prepare(self) -> None:
-        await orders(self.bench)
+        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        partitions = await orders(self.bench)
+        partitions = await orders(self.context)
         while not is_over():
             await self.rest(LONGEST_PAUSE_MS)
             target = self.one_of(partitions)
@@ -116,7 +116,7 @@ class DeletedRecords(Work):
                 await self._delete(target, self.randomness.below(end_offset))
 
     async def _delete(self, target: TopicPartition, offset: int) -> None:
-        self.tell(f"delete {target} before {offset}")
+        self.log_event(f"delete {target} before {offset}")
         try:
             low_watermark = (await delete_records(self._client, {target: offset}))[target]
         except ClientErrors:
@@ -129,16 +129,16 @@ class PreferredElections(Work):
     name = "elections"
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        client = self.bench.client(self.name)
+        client = self.context.client(self.name)
         while not is_over():
             await self.rest(LONGEST_PAUSE_MS)
             with suppress(*ClientErrors):
-                self.tell("elect preferred leaders")
+                self.log_event("elect preferred leaders")
                 await elect_leaders(client, PREFERRED, None)
 
 
 class UncleanElections(ImpatientWrites):
-    """A topic that may lose what it acknowledged: replicas agree all the same, and nothing comes from nowhere."""
+    """A topic that may lose acknowledged records: replicas still agree, and no unknown record appears."""
 
     name = "unclean_elections"
     value_prefix = "u"
@@ -149,7 +149,7 @@ class UncleanElections(ImpatientWrites):
 
     async def _topic(self) -> list[TopicPartition]:
         settings = {"unclean_leader_election_enable": "true", "min_insync_replicas": "1"}
-        return await self.bench.topic(LOSSY, 1, **settings)
+        return await self.context.topic(LOSSY, 1, **settings)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         partitions = await self._topic()
@@ -158,5 +158,5 @@ class UncleanElections(ImpatientWrites):
                 await self._session(partitions, is_over)
             await self.rest(LONGEST_PAUSE_MS)
             with suppress(*ClientErrors):
-                self.tell("elect any leader")
+                self.log_event("elect any leader")
                 await elect_leaders(self._client, UNCLEAN, partitions)

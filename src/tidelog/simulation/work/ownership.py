@@ -1,4 +1,4 @@
-"""Judges of consumer groups: who owns a partition when, how far the group has committed, and what was passed over."""
+"""Checkers of consumer groups: partition ownership over time, committed offsets, skipped records."""
 
 import math
 from collections import defaultdict
@@ -15,18 +15,18 @@ NOTHING: Partitions = frozenset()
 class _Member:
     owned: Partitions = NOTHING
     heard_at: float = -math.inf
-    """When the last heartbeat was sent that its coordinator accepted."""
+    """Sending time of the last accepted heartbeat."""
     revoked_at: dict[TopicPartition, float] = field(default_factory=dict)
-    """When the last accepted heartbeat was sent before the group asked for the partition."""
+    """Sending time of the last accepted heartbeat before the partition had to be revoked."""
 
 
 class Ownership:
     """A partition has one owner at a time.
 
-    A coordinator gives a partition to somebody else when its owner has let go of it; without that only when the owner
-    was silent for its session timeout, or has not let go of all that it was asked for within the rebalance timeout:
-    then it is no member any more, and everything that it has is free. Both count from a moment at or after the sending
-    of a heartbeat that was accepted: earlier nobody else may own it.
+    A coordinator assigns a partition to another member when its owner has revoked it. Otherwise it waits until the
+    owner's session expires, or until the owner has not revoked everything within the rebalance timeout: then the owner
+    is removed and all its partitions are free. Both timeouts start at or after the sending of an accepted heartbeat: no
+    other member may own the partition earlier.
     """
 
     def __init__(self, *, session_timeout_s: float, rebalance_timeout_s: float) -> None:
@@ -36,7 +36,7 @@ class Ownership:
         self.violations: list[str] = []
 
     def on_heartbeat(self, member_id: str, sent_at: float, wanted: Partitions) -> None:
-        """It was accepted, and the answer leaves the member with these partitions."""
+        """An accepted heartbeat; `wanted`: partitions that the member keeps."""
         member = self._members[member_id]
         for each in member.owned - wanted:
             member.revoked_at.setdefault(each, sent_at)
@@ -45,17 +45,17 @@ class Ownership:
         member.heard_at = sent_at
 
     def on_rebalance(self, member_id: str) -> None:
-        """The member learns that all is to be given up: since when, it does not know."""
+        """The member learns that it has to revoke all partitions, since an unknown time."""
         member = self._members[member_id]
         for each in member.owned:
             member.revoked_at.setdefault(each, member.heard_at)
 
     def on_owned(self, member_id: str, partitions: Partitions, now: float, *, stopped_at: float | None = None) -> None:
-        """The member reads these from now on, and no others.
+        """The member reads exactly these partitions from now on.
 
-        `stopped_at`: its process was stopped then, and no heartbeat that it sent since was accepted. If that took
-        longer than its session it acts on an old answer: it does not know that its coordinator gave them to somebody
-        else. It learns it from its next heartbeat: nobody is accused.
+        `stopped_at`: time at which its process was stopped, if no later heartbeat was accepted. If that was longer than
+        its session timeout, the member acts on an old response and does not know that its partitions were reassigned.
+        It learns that from its next heartbeat: this is no violation.
         """
         mine = self._members[member_id]
         if stopped_at is not None and now >= min(mine.heard_at, stopped_at) + self._session_timeout_s:
@@ -79,12 +79,12 @@ class Ownership:
         return min(member.heard_at + self._session_timeout_s, asked_at + self._rebalance_timeout_s)
 
     def on_gone(self, member_id: str) -> None:
-        """It left, or its process is dead."""
+        """The member left, or its process is dead."""
         self._members.pop(member_id, None)
 
 
 class Progress:
-    """What members have processed, and what the group has committed: at least once, and never back."""
+    """Processed records and committed offsets: at least once, and offsets never decrease."""
 
     def __init__(self) -> None:
         self._processed: dict[TopicPartition, set[int]] = defaultdict(set)
@@ -95,14 +95,14 @@ class Progress:
         self._processed[topic_partition].add(offset)
 
     def on_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """As somebody asked for them, one answer after the other."""
-        for key, known in self.committed.items():
-            if offsets.get(key, -1) < known:
-                self.violations.append(f"G2 {key} was committed up to {known}, and now to {offsets.get(key)}")
+        """Record the committed offsets of successive responses."""
+        for key, previous in self.committed.items():
+            if offsets.get(key, -1) < previous:
+                self.violations.append(f"G2 {key} was committed up to {previous}, and now to {offsets.get(key)}")
         self.committed |= offsets
 
     def skipped(self, acknowledged: Mapping[TopicPartition, Iterable[int]]) -> Iterator[str]:
-        """Records below what is committed that no member was ever given."""
+        """Records below the committed offset that no member processed."""
         for key, offsets in acknowledged.items():
             for offset in offsets:
                 if 0 <= offset < self.committed.get(key, 0) and offset not in self._processed[key]:

@@ -1,4 +1,4 @@
-"""Consumers that rewind: to the start, to any offset, to a time; with and without uncommitted records."""
+"""Work of consumers that seek: to the beginning, to an offset or to a time, at both isolation levels."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.errors import OffsetOutOfRange
 from tidelog.simulation.clients import ClientErrors
 from tidelog.simulation.history import ConsumerHistory
-from tidelog.simulation.work.base import Bench, Work, together
+from tidelog.simulation.work.base import Work, WorkContext, together
 from tidelog.simulation.work.writing import orders
 from tidelog.types import NO_OFFSET, TopicPartition
 
@@ -21,28 +21,28 @@ READ_BYTES = (500, 1 << 20)
 
 
 class RewindingReads(Work):
-    """Each session of a reader begins somewhere else, and is given every record from there on, in order."""
+    """Each session of a consumer starts at another position and must get every record from there on, in order."""
 
     name = "rewinding_reads"
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
-        self._clients = [bench.client(f"reader-{number}") for number in range(READERS)]
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        self._clients = [context.client(f"reader-{number}") for number in range(READERS)]
         self._sessions = 0
 
     async def prepare(self) -> None:
-        await orders(self.bench)
+        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        await together(self._read_on_and_on(number, is_over) for number in range(READERS))
+        await together(self._read_repeatedly(number, is_over) for number in range(READERS))
 
-    async def _read_on_and_on(self, number: int, is_over: Callable[[], bool]) -> None:
+    async def _read_repeatedly(self, number: int, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            topic = self.one_of(sorted(self.bench.partitions))
-            partitions = list(self.bench.partitions[topic])
-            end = self.bench.now + self.randomness.below(self.within_run_ms(LONGEST_READ_MS)) / 1000
+            topic = self.one_of(sorted(self.context.partitions))
+            partitions = list(self.context.partitions[topic])
+            end = self.context.now + self.randomness.below(self.within_run_ms(LONGEST_READ_MS)) / 1000
             if partitions:
-                await self._session(number, partitions, lambda end=end: is_over() or self.bench.now > end)  # type: ignore[misc]
+                await self._session(number, partitions, lambda end=end: is_over() or self.context.now > end)  # type: ignore[misc]
             else:
                 await asyncio.sleep(POLL_S)
 
@@ -78,7 +78,7 @@ class RewindingReads(Work):
     async def _look_up(
         self, consumer: Consumer, starts: Mapping[TopicPartition, int | AtTime], name: str
     ) -> dict[TopicPartition, int]:
-        """Where the times are: the record there is not older. Where no record is young enough, the beginning."""
+        """Offsets by time: the record at the offset is not older. The beginning if all records are older."""
         times = {each: start.timestamp_ms for each, start in starts.items() if isinstance(start, AtTime)}
         if not times:
             return {}
@@ -92,7 +92,7 @@ class RewindingReads(Work):
         end_offset = self.history.ends.get(topic_partition, 0)
         match self.randomness.below(4):
             case 0:
-                return AtTime(self.bench.cluster.clock.now_ms() - self.randomness.below(LONGEST_LOOK_BACK_MS))
+                return AtTime(self.context.cluster.clock.now_ms() - self.randomness.below(LONGEST_LOOK_BACK_MS))
             case 1 if end_offset > self.history.log_starts[topic_partition]:
                 first = self.history.log_starts[topic_partition]
                 return first + self.randomness.below(end_offset - first)
@@ -100,7 +100,7 @@ class RewindingReads(Work):
                 return BEGINNING
 
     def _check_range(self, seen: ConsumerHistory) -> None:
-        """A position is out of range only where records were deleted, or lost by an unclean election."""
+        """A position may be out of range only if records were deleted or lost in an unclean election."""
         for topic_partition, position in seen.positions.items():
             if topic_partition.topic in self.history.lossy_topics:
                 return
@@ -110,18 +110,18 @@ class RewindingReads(Work):
 
 
 class FinalReads(Work):
-    """In the end everything is read once more from the start to the end, at both isolation levels."""
+    """At the end everything is read again from beginning to end, at both isolation levels."""
 
     name = "final_reads"
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
-        self._client = bench.client(self.name)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        self._client = context.client(self.name)
         self._missing: dict[TopicPartition, int] = {}
         self._is_done = False
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        """Nothing before the end."""
+        """Nothing to do during the run."""
 
     async def settle(self) -> None:
         for is_read_committed in (False, True):
@@ -129,11 +129,13 @@ class FinalReads(Work):
         self._is_done = True
 
     async def _read_all(self, *, is_read_committed: bool) -> None:
-        partitions = [each for topic in sorted(self.bench.partitions) for each in self.bench.partitions[topic]]
+        partitions = [each for topic in sorted(self.context.partitions) for each in self.context.partitions[topic]]
         if not partitions:
             return
         level = READ_COMMITTED if is_read_committed else READ_UNCOMMITTED
-        await self._client.topics_in_use(sorted(self.bench.partitions))  # in order, however strings hash
+        await self._client.topics_in_use(
+            sorted(self.context.partitions)
+        )  # sorted, so that the order does not depend on string hashes
         # Committed readers too go up to the end of the log: a transaction that was abandoned ends by its timeout (T3).
         ends = await list_offsets(self._client, dict.fromkeys(partitions, END))
         name = f"final-{'committed' if is_read_committed else 'uncommitted'}"

@@ -1,4 +1,4 @@
-"""Requests of operators that the client library has no call for."""
+"""Administrative requests that the client library does not offer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -46,7 +46,7 @@ async def add_partitions(cluster: Cluster, topic: str, count: int) -> None:
 async def alter_settings(
     cluster: Cluster, name: str, settings: Mapping[str, str | None], *, resource: int = TOPIC
 ) -> None:
-    """None takes a setting back."""
+    """None removes an override."""
     configs = [
         AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
         for key, value in settings.items()
@@ -60,7 +60,7 @@ async def alter_settings(
 
 
 async def delete_records(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The low watermarks."""
+    """Delete records and return the low watermarks."""
 
     async def ask(connection: ClientConnection, epochs: Mapping[TopicPartition, int]) -> Outcomes[int]:
         topics = by_topic(
@@ -83,7 +83,7 @@ async def delete_records(cluster: Cluster, offsets: Mapping[TopicPartition, int]
 
 
 async def elect_leaders(cluster: Cluster, election_type: int, partitions: Sequence[TopicPartition] | None) -> None:
-    """Those that need no election, or cannot have one, are passed over."""
+    """Errors of partitions that need no election, or cannot have one, are ignored."""
     topics = None
     if partitions is not None:
         found = by_topic(partitions, lambda key: key.partition)

@@ -1,4 +1,4 @@
-"""Transactional producers: they commit, abort, abandon, time out, and come back under the same transactional id."""
+"""Work of transactional producers: commit, abort, abandon, time out, and restart with the same transactional id."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,13 +6,13 @@ from tidelog.client.producer.producer import Delivery, ProducerSettings
 from tidelog.client.producer.transactional_producer import TransactionalProducer
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors
 from tidelog.simulation.history import Decision, Transaction, Write
-from tidelog.simulation.work.base import Bench, Work, together
+from tidelog.simulation.work.base import Work, WorkContext, together
 from tidelog.simulation.work.writing import acknowledged
 from tidelog.types import TopicPartition
 
 PAYMENTS = "payments"
 PRODUCERS = 2
-"""Each with a transactional id of its own; and a rival of the first, with the same id."""
+"""Producers with their own transactional ids, plus a rival of the first with the same id."""
 TRANSACTION_TIMEOUT_MS = 4000
 LONGEST_PAUSE_MS = 400
 LONGEST_DAWDLE_MS = 6000
@@ -27,31 +27,31 @@ COORDINATOR_SETTINGS = {
 
 
 class _Abandoned(Exception):
-    """The program ends in the midst of a transaction, without a word to the coordinator."""
+    """The producer ends during a transaction without informing the coordinator."""
 
 
 class Transactions(Work):
-    """Of each transaction a committed reader sees all or nothing, and nothing before the commit was asked for."""
+    """A read_committed consumer sees all or nothing of a transaction, and nothing before the commit is requested."""
 
     name = "transactions"
     broker_settings = COORDINATOR_SETTINGS
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
         self._sent = 0
         self._names = [*(f"pay-{number}" for number in range(PRODUCERS)), "pay-0"]
-        self._clients = [bench.client(f"{self.name}-{number}") for number in range(len(self._names))]
+        self._clients = [context.client(f"{self.name}-{number}") for number in range(len(self._names))]
 
     async def prepare(self) -> None:
         await self._topic()
 
     async def _topic(self) -> list[TopicPartition]:
-        return await self.bench.topic(PAYMENTS, 2)
+        return await self.context.topic(PAYMENTS, 2)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        await together(self._produce_on_and_on(number, is_over) for number in range(len(self._names)))
+        await together(self._produce_repeatedly(number, is_over) for number in range(len(self._names)))
 
-    async def _produce_on_and_on(self, number: int, is_over: Callable[[], bool]) -> None:
+    async def _produce_repeatedly(self, number: int, is_over: Callable[[], bool]) -> None:
         is_rival = number >= PRODUCERS
         while not is_over():
             if is_rival:
@@ -62,13 +62,13 @@ class Transactions(Work):
                 await self.pace(2 * LONGEST_PAUSE_MS)
 
     async def _session(self, number: int, is_over: Callable[[], bool], most: int) -> None:
-        """From one InitProducerId to the next: what an earlier producer of the id left open is aborted by it."""
+        """From one InitProducerId to the next; InitProducerId aborts an open transaction of the same id."""
         settings = ProducerSettings(
             request_timeout_s=REQUEST_TIMEOUT_S, delivery_timeout_s=TIMEOUT_S / 2, may_create_topics=False
         )
         producer = TransactionalProducer(
             self._clients[number],
-            self.bench.cluster.clock,
+            self.context.cluster.clock,
             self._names[number],
             settings,
             timeout_s=TIMEOUT_S,
@@ -92,7 +92,7 @@ class Transactions(Work):
             await self._write(producer, partitions, transaction, deliveries)
             await self._end(producer, transaction, deliveries)
         except BaseException:
-            if transaction.decision is Decision.OPEN:  # nobody has asked for a commit, and nobody will
+            if transaction.decision is Decision.OPEN:  # no commit was requested, and none will be
                 transaction.decision = Decision.ABORTED
             raise
 

@@ -1,4 +1,4 @@
-"""Producers: patient ones that never give up, impatient ones that do, and one-shot writes whose refusals count."""
+"""Work of producers: with long delivery timeouts, with short ones, and single requests without retries."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records import Record, build_batch
 from tidelog.simulation.clients import ClientErrors, Writer, knows_partition
 from tidelog.simulation.history import History, Write
-from tidelog.simulation.work.base import SEEDS, Bench, Work, together
+from tidelog.simulation.work.base import SEEDS, Work, WorkContext, together
 from tidelog.types import TopicPartition
 
 ORDERS = "orders"
@@ -37,7 +37,7 @@ LONGEST_SESSION_MS = 15_000
 CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP)
 ONE_SHOT_TIMEOUTS_MS = (50, 500, 5000)
 NAMED_VERSION = 12
-"""Of Produce: the last that names topics, not ids."""
+"""Last version of Produce with topic names instead of ids."""
 
 REFUSED_BEFORE_APPEND = (
     CorruptMessage,
@@ -48,40 +48,45 @@ REFUSED_BEFORE_APPEND = (
     NotEnoughReplicas,
     RecordListTooLarge,
 )
-"""Said before anything is written. Others, such as NotLeaderOrFollower, may also answer what was appended already."""
+"""Errors returned before anything is written. Others, such as NotLeaderOrFollower, may follow an append."""
 
 
-async def orders(bench: Bench) -> list[TopicPartition]:
-    return await bench.topic(ORDERS, 2)
+async def orders(context: WorkContext) -> list[TopicPartition]:
+    return await context.topic(ORDERS, 2)
 
 
 async def acknowledged(history: History, delivery: Delivery, write: Write) -> None:
-    """Note the acknowledgement; after an error the record may be there all the same."""
+    """Record the acknowledgement; after an error the record may still exist."""
     with suppress(*ClientErrors):
         history.acknowledge(write, (await delivery).offset)
 
 
 class PatientWrites(Work):
-    """What an idempotent producer is acknowledged is there once, in its order. What acks=1 gets may be lost."""
+    """Acknowledged records of an idempotent producer exist once, in order. Records with acks=1 may be lost."""
 
     name = "writes"
     acks: Sequence[int] = (-1, -1, 1)
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
         self._writers = [
             Writer(
-                bench.cluster, bench.history, f"w{number}", self.randomness.below(SEEDS), acks, bench.longest_pause_ms
+                context.cluster,
+                context.history,
+                f"w{number}",
+                self.randomness.below(SEEDS),
+                acks,
+                context.longest_pause_ms,
             )
             for number, acks in enumerate(self.acks)
         ]
         self._is_done = False
 
     async def prepare(self) -> None:
-        await orders(self.bench)
+        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        partitions = await orders(self.bench)
+        partitions = await orders(self.context)
         await together(writer.run(partitions, is_over) for writer in self._writers)
         self._is_done = True
 
@@ -97,24 +102,24 @@ class PatientWrites(Work):
 class ImpatientWrites(Work):
     """Idempotent producers with a short delivery timeout, replaced every now and then.
 
-    What was given up may be there, or come to be there, once at most.
+    A record that was given up exists at most once, possibly later.
     """
 
     name = "giving_up"
     value_prefix = "i"
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
-        self._client = bench.client(self.name)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        self._client = context.client(self.name)
         self._sent = 0
         self._sessions = 0
         self._waiting: dict[asyncio.Task[None], None] = {}
 
     async def prepare(self) -> None:
-        await orders(self.bench)
+        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        partitions = await orders(self.bench)
+        partitions = await orders(self.context)
         while not is_over():
             try:
                 await self._session(partitions, is_over)
@@ -130,10 +135,10 @@ class ImpatientWrites(Work):
             may_create_topics=False,
             compression=self.one_of(CODECS),
         )
-        end = self.bench.now + self.randomness.below(self.within_run_ms(LONGEST_SESSION_MS)) / 1000
+        end = self.context.now + self.randomness.below(self.within_run_ms(LONGEST_SESSION_MS)) / 1000
         self._sessions += 1
-        async with Producer(self._client, self.bench.cluster.clock, settings) as producer:
-            while not is_over() and self.bench.now < end:
+        async with Producer(self._client, self.context.cluster.clock, settings) as producer:
+            while not is_over() and self.context.now < end:
                 target = self.one_of(partitions)
                 if not await knows_partition(self._client, target):
                     continue
@@ -156,20 +161,20 @@ class ImpatientWrites(Work):
 
 
 class OneShotWrites(Work):
-    """Single Produce requests, never repeated: what is refused for certain must never be seen."""
+    """Single Produce requests without retries: records that are certainly refused must never be seen."""
 
     name = "one_shot_writes"
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench)
-        self._client = bench.client(self.name)
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        self._client = context.client(self.name)
         self._sent = 0
 
     async def prepare(self) -> None:
-        await orders(self.bench)
+        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        partitions = await orders(self.bench)
+        partitions = await orders(self.context)
         while not is_over():
             await self.pace(LONGEST_PAUSE_MS)
             await self._write(self.one_of(partitions))
@@ -184,14 +189,14 @@ class OneShotWrites(Work):
         except REFUSED_BEFORE_APPEND:
             self.history.refuse(write)
         except ClientErrors:
-            await self._look_again(seen_version)
+            await self._refresh_metadata(seen_version)
 
     async def _ask(self, write: Write) -> int:
         topic, partition = write.topic_partition
         await self._client.topics_in_use([topic])
         leader = self._client.metadata.leader_of(write.topic_partition)
         connection = await self._client.connections.to(leader.broker.address)
-        record = Record(0, self.bench.cluster.clock.now_ms(), None, write.value)
+        record = Record(0, self.context.cluster.clock.now_ms(), None, write.value)
         data = PartitionProduceData(index=partition, records=memoryview(bytes(build_batch([record]))))
         timeout_ms = self.one_of(ONE_SHOT_TIMEOUTS_MS)
         request = ProduceRequest(
@@ -204,7 +209,7 @@ class OneShotWrites(Work):
         raise_error(answer.error_code, str(write.topic_partition))
         return answer.base_offset
 
-    async def _look_again(self, seen_version: int) -> None:
+    async def _refresh_metadata(self, seen_version: int) -> None:
         await self.pace(LONGEST_PAUSE_MS)
         with suppress(*ClientErrors):
             await self._client.refresh(seen_version)
