@@ -150,7 +150,7 @@ def test_a_member_that_asks_again_is_not_told_an_assignment_that_may_be_undone()
 
 @contextmanager
 def heartbeats_tell_what_is_not_committed() -> Iterator[None]:
-    with patch.object(heartbeats, "_tells_state", lambda request, response: False):
+    with patch.object(heartbeats, "_reveals_state", lambda request, response: False):
         yield
 
 
