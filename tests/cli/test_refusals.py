@@ -132,8 +132,8 @@ def test_file_where_the_log_dir_should_be(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_text("something of mine")
     said = [*refusal(*settings(file)), *refusal(*settings(file / "below"))]
-    assert said[0] == f"cannot use {file}: a file stands where a directory should be"
-    assert said[1] == f"cannot use {file / 'below'}: a file stands where a directory should be"
+    assert said[0] == f"cannot use {file}: it is a file, and must be a directory"
+    assert said[1] == f"cannot use {file / 'below'}: it is a file, and must be a directory"
     assert contents(tmp_path) == {"data": b"something of mine"}
 
 

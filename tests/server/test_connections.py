@@ -21,7 +21,7 @@ from tidelog.server.connection import (
     MAX_BACKLOG_MEMORY_BYTES,
     MAX_FETCHES_IN_FLIGHT,
     MAX_REQUESTS_IN_FLIGHT,
-    UNREAD_PATIENCE_S,
+    UNREAD_TIMEOUT_S,
 )
 from tidelog.server.dispatch import MAX_CLIENT_ELEMENTS
 from tidelog.server.handlers import api_versions
@@ -311,7 +311,7 @@ def test_the_sum_of_unread_answers_is_bounded_and_who_takes_none_is_closed(monke
                     receiver.on_frame(memoryview(bytearray(frame)))
                     receiver.on_frames_done()
             assert [channel.answers for channel in channels[-3:]] == [1, 1, 1], "one answer, and no more requests"
-            await asyncio.sleep(UNREAD_PATIENCE_S + 2)
+            await asyncio.sleep(UNREAD_TIMEOUT_S + 2)
             assert any(channel.closed_because is not None for channel in channels)
 
     run_virtually(scenario())

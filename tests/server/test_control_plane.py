@@ -35,7 +35,7 @@ from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virt
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.control_plane import ControlPlane
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.handlers.controlled_shutdown import handle_controlled_shutdown
 from tidelog.server.handlers.leader_and_isr import handle_leader_and_isr
 from tidelog.server.handlers.stop_replica import handle_stop_replica
@@ -126,7 +126,7 @@ class ToldBroker:
         plane = ControlPlane(self.cluster, self.replicas, changes, self)  # type: ignore[arg-type]
         services = SimpleNamespace(control_plane=plane)
         self.connection = SimpleNamespace(trusted=0, trust=self._on_trusted)
-        self.call = Call(services, self.connection, 7, 1, "controller")  # type: ignore[arg-type]
+        self.call = RequestContext(services, self.connection, 7, 1, "controller")  # type: ignore[arg-type]
 
     def _on_trusted(self) -> None:
         self.connection.trusted += 1
@@ -250,7 +250,7 @@ def test_a_follower_that_knows_its_own_epoch_is_no_client() -> None:
     services = SimpleNamespace(cluster=SimpleNamespace(image=image))
     for replica_id, epoch in ((2, -1), (2, 69), (3, 70), (2, 70)):
         connection = SimpleNamespace(trust=lambda epoch=epoch: trusted.append(epoch))
-        Call(services, connection, 16, 1, "x").trust_follower(replica_id, epoch)  # type: ignore[arg-type]
+        RequestContext(services, connection, 16, 1, "x").trust_follower(replica_id, epoch)  # type: ignore[arg-type]
     assert trusted == [70]
 
 
@@ -502,7 +502,7 @@ def test_a_leaving_broker_is_told_what_it_still_leads(
     async def main() -> None:
         controller = SimpleNamespace(controlled_shutdown=controlled_shutdown)
         services = SimpleNamespace(membership=SimpleNamespace(controller=controller))
-        call = Call(services, None, 3, 1, "x")  # type: ignore[arg-type]
+        call = RequestContext(services, None, 3, 1, "x")  # type: ignore[arg-type]
         response = await handle_controlled_shutdown(ControlledShutdownRequest(broker_id=3, broker_epoch=99), call)
         assert (response.error_code, response.remaining_partitions) == (code, remaining)
 

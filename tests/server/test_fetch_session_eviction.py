@@ -10,8 +10,8 @@ from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.deadlines import Deadlines
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.server.dispatch import Call
-from tidelog.server.fetch_sessions import FetchSessions, SessionFetch
+from tidelog.server.dispatch import RequestContext
+from tidelog.server.fetch_sessions import FetchSessionCache, SessionFetch
 from tidelog.server.fetching import Reader
 
 FOLLOWER, CONSUMER = 5, -1
@@ -32,7 +32,9 @@ class Cache:
         loop = asyncio.new_event_loop()
         loop.close()
         self.clock = ManualClock()
-        self.sessions = FetchSessions(Purgatory(loop, Deadlines(loop)), SeededRandomness(1), self.clock, lambda: slots)
+        self.sessions = FetchSessionCache(
+            Purgatory(loop, Deadlines(loop)), SeededRandomness(1), self.clock, lambda: slots
+        )
 
     def open(self, size: int, replica_id: int = CONSUMER) -> int:
         """The id of the new session; 0 if there was no room."""
@@ -58,7 +60,7 @@ class Cache:
 
 
 def reader_of(replica_id: int) -> Reader:
-    call = cast("Call", SimpleNamespace(version=12, services=SERVICES))
+    call = cast("RequestContext", SimpleNamespace(version=12, services=SERVICES))
     return Reader(FetchRequest(replica_id=replica_id), call)
 
 

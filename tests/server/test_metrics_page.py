@@ -59,7 +59,9 @@ def test_an_address_that_is_taken_is_refused_before_anything_changes(tmp_path: P
     async def main() -> None:
         other = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
         port = other.sockets[0].getsockname()[1]
-        with pytest.raises(CannotStart, match=f"cannot show metrics on 127.0.0.1:{port}: .*metrics.listener=HOST:PORT"):
+        with pytest.raises(
+            CannotStart, match=f"cannot serve metrics on 127.0.0.1:{port}: .*metrics.listener=HOST:PORT"
+        ):
             await Broker.start(settings(tmp_path / "logs", f"127.0.0.1:{port}"))
         assert not (tmp_path / "logs").exists()
         other.close()

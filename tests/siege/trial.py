@@ -32,7 +32,7 @@ PARTITIONS = 6
 BESIEGED_BYTES = 20_000_000
 SIGNS_OF_LOSS = (
     "session of coordination store ended",
-    "may take this broker for dead",
+    "session may have expired: leadership suspended",
     "ended session of dead process",
 )
 

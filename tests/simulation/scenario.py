@@ -30,7 +30,7 @@ from tidelog.protocol.structs import Request, Response
 from tidelog.replication.follower import PartitionFollower
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
-from tidelog.server.forwarding import vouch_for
+from tidelog.server.forwarding import add_broker_identity
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.processes import run_simulation
 from tidelog.storage.log import Log
@@ -118,7 +118,7 @@ async def create_topic(
 async def _create_as_broker(cluster: SimulatedCluster, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Topics of coordinators are made by brokers only: this one is laid out as the scenario needs it."""
     controller = next(broker for broker in cluster.running if broker._services.is_controller)
-    vouch_for(request, controller._services)
+    add_broker_identity(request, controller._services)
     connection = await cluster.connect(controller.broker_id, "scenario")
     try:
         return await connection.ask(request, CreateTopicsResponse)

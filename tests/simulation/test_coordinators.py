@@ -26,7 +26,7 @@ from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from tidelog.replicated.commits import Commits
 from tidelog.replicated.shard import Shard, ShardState
-from tidelog.server.internal_topics import REST_AFTER_FAILURE_S
+from tidelog.server.internal_topics import RETRY_BACKOFF_S
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.types import BrokerId
 
@@ -264,7 +264,7 @@ async def ask_with_too_few_brokers(cluster: SimulatedCluster) -> None:
     assert found.error_code == CoordinatorNotAvailable.code
     await cluster.start(3)
     await wait_for(lambda: 3 in cluster.broker(1)._services.cluster.image.brokers)
-    await asyncio.sleep(REST_AFTER_FAILURE_S)
+    await asyncio.sleep(RETRY_BACKOFF_S)
     (found,) = (await ask(cluster, 1, request, FindCoordinatorResponse)).coordinators
     assert found.error_code == NO_ERROR
     assert len(stored(cluster, GROUP_TOPIC).in_sync_replicas) == 3

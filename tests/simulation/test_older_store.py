@@ -51,7 +51,7 @@ async def written_since_the_copy(cluster: SimulatedCluster, min_insync_replicas:
     return copy
 
 
-async def nobody_counts(*_: object) -> None:
+async def no_change_counter(*_: object) -> None:
     return None
 
 
@@ -59,7 +59,7 @@ def test_a_copy_of_the_same_controller_epoch_is_refused_by_who_has_seen_a_later_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also by a log directory of an earlier version, which counted no changes."""
-    monkeypatch.setattr(broker, "count_change", nobody_counts)
+    monkeypatch.setattr(broker, "increment_change_counter", no_change_counter)
 
     async def scenario(cluster: SimulatedCluster) -> None:
         copy, latest = await written_since_the_copy(cluster), dict(cluster.store_state.nodes)

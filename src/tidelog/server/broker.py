@@ -1,4 +1,4 @@
-"""One broker: where all parts are made, wired together, started and stopped."""
+"""A broker process: creates, wires, starts and stops all parts (KafkaServer)."""
 
 import asyncio
 import logging
@@ -42,12 +42,12 @@ from tidelog.server.coordinators import Coordinators
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.handlers.create_topics import create_topics_of_brokers
 from tidelog.server.internal_topics import InternalTopics, internal_topic_configs
-from tidelog.server.membership import Membership, World
+from tidelog.server.membership import Membership, MembershipContext
 from tidelog.server.metrics.page import PATH as METRICS_PATH
 from tidelog.server.metrics.page import MetricsPage
 from tidelog.server.seams import Seams, system_seams
 from tidelog.server.services import Services
-from tidelog.server.store_marks import count_change
+from tidelog.server.store_marks import increment_change_counter
 from tidelog.server.takeover import StoreEntry
 from tidelog.storage.log_directory import NO_BROKER_EPOCH, Identity, LogDirectory, StorageSetupError, find_identity
 from tidelog.storage.log_manager import LogManager
@@ -61,12 +61,12 @@ SHORTEST_IDLE_CHECK_S = 0.1
 UNREAD_CHECK_S = 1.0
 DRAIN_S = 1.0
 DRAIN_POLL_S = 0.01
-PATIENCE_FOR_CONTROLLER_S = 10.0
-"""A broker that no controller has spoken to for so long after its start begins anyway, and says so."""
+CONTROLLER_WAIT_S = 10.0
+"""Maximum wait at startup for the first requests of a controller. After it the broker serves and logs a warning."""
 
 
 class CannotStart(Exception):
-    """Something outside the broker is not as it has to be; the message is a sentence for whoever starts it."""
+    """The environment prevents the start. The message is one sentence for the operator."""
 
 
 class BrokerStatistics(NamedTuple):
@@ -77,7 +77,7 @@ class BrokerStatistics(NamedTuple):
 
 
 class Broker:
-    """A running broker. `start` gives one that serves; `stop` leaves its log directories clean."""
+    """A running broker. `start` returns one that serves requests; `stop` leaves its log directories clean."""
 
     def __init__(self, settings: BrokerSettings, seams: Seams) -> None:
         self.settings = settings
@@ -101,7 +101,7 @@ class Broker:
         self._dispatcher: Dispatcher
         self.metrics: MetricsPage
 
-    # -- starting
+    # ---- starting
 
     @classmethod
     async def start(cls, settings: BrokerSettings, seams: Seams | None = None) -> "Broker":
@@ -117,7 +117,7 @@ class Broker:
         return broker
 
     async def _start(self) -> None:
-        """What can be refused comes first, so that a refusal changes nothing."""
+        """Steps that can be refused come first: a refused start leaves no trace."""
         for endpoint in self.settings.endpoints:
             self.listeners.append(await self._bind(endpoint))
         self.metrics_server = await self._bind_metrics()
@@ -135,15 +135,15 @@ class Broker:
             await self.metrics_server.start({METRICS_PATH: self.metrics})
         await self._entry.enter(store)
         await self._membership.join()
-        # No await until it stands for controller: if the session ended meanwhile, the next one would do so first.
+        # No await before `begin`: if the session expired in between, its successor would run for controller first.
         self._start_background(logs)
         self._membership.begin()
         await self._wait_for_takeover(cluster)
         for listener in self.listeners:
             listener.start()
         await self._wait_for_controller(cluster)
-        self._tell_start()
-        self._tell_strays(cluster, logs)
+        self._log_start()
+        self._log_stray_logs(cluster, logs)
 
     def _wire(self, store: Store, cluster: ClusterState, logs: LogManager) -> None:
         seams = self._seams
@@ -157,7 +157,7 @@ class Broker:
         self._entry = StoreEntry(self.broker_id, self.cluster_id, logs, self._backup, seams.clock, seams.randomness)
         self._backup.controller_epoch = self._entry.controller_epoch = lambda: replicas.controller_epoch
         self._backup.is_store_in_use = lambda: self._entry.is_in_use
-        self._backup.count_change = lambda: count_change(self._membership.store, self.broker_id)
+        self._backup.increment_change_counter = lambda: increment_change_counter(self._membership.store, self.broker_id)
         self._membership = self._make_membership(store, cluster, replicas)
         config_changes = ConfigChanges(
             cluster,
@@ -183,8 +183,8 @@ class Broker:
         )
         self._dispatcher = Dispatcher(self._services)
         self.metrics = MetricsPage(self._services, self._fetchers, self._registry)
-        self._registry.take_settings(cluster.settings)
-        cluster.on_settings += [self._registry.take_settings, logs.update_settings, lambda _: self._fetchers.resize()]
+        self._registry.reconfigure(cluster.settings)
+        cluster.on_settings += [self._registry.reconfigure, logs.reconfigure, lambda _: self._fetchers.resize()]
         logs.on_directory_offline.append(self._on_directory_offline)
 
     def _make_replicas(self, cluster: ClusterState, logs: LogManager, purgatory: Purgatory) -> ReplicaManager:
@@ -228,7 +228,7 @@ class Broker:
             self.settings.broker_rack,
             previous_epoch=logs.previous_broker_epoch,
         )
-        world = World(
+        world = MembershipContext(
             clock=seams.clock,
             randomness=seams.randomness,
             open_store=self._open_store,
@@ -238,7 +238,7 @@ class Broker:
             directory_ids=lambda: logs.directory_ids,
             spawn=self._background.start,
             entry=self._entry,
-            note_producer_ids=self._backup.note_producer_ids,
+            persist_last_producer_id=self._backup.persist_last_producer_id,
             breathe=self._turns.breathe,
         )
         return Membership(store, registration, world)
@@ -289,15 +289,15 @@ class Broker:
             return await HttpServer.listen(*address)
         except OSError as error:
             raise CannotStart(
-                f"cannot show metrics on {host_and_port(*address)}: {error.strerror or error};"
+                f"cannot serve metrics on {host_and_port(*address)}: {error.strerror or error};"
                 " choose another address with --set metrics.listener=HOST:PORT"
             ) from error
 
-    def _find_identity(self, known: Identity) -> Identity:
-        return find_identity(self._seams.disk, self.settings.log_directories, known)
+    def _find_identity(self, configured: Identity) -> Identity:
+        return find_identity(self._seams.disk, self.settings.log_directories, configured)
 
     async def _open_store(self) -> Store:
-        """A new session, which is kept alive from now on. What the one before it held is given back."""
+        """Open a new session and keep it alive. The previous session is closed."""
         if self._keeping_session is not None:
             self._keeping_session.cancel()
         if self._store is not None:
@@ -306,9 +306,9 @@ class Broker:
         self._keeping_session = self._background.start(self._store.run())
         return self._store
 
-    async def _choose_broker_id(self, store: Store, known: BrokerId | None) -> BrokerId:
-        if known is not None:
-            return known
+    async def _choose_broker_id(self, store: Store, configured: BrokerId | None) -> BrokerId:
+        if configured is not None:
+            return configured
         return await generate_broker_id(store, self.settings.reserved_broker_max_id)
 
     async def _open_logs(self, cluster: ClusterState) -> LogManager:
@@ -329,7 +329,7 @@ class Broker:
         return Purgatory(loop, Deadlines(loop, turns=self._turns), self._turns)
 
     def _advertised(self) -> tuple[Endpoint, ...]:
-        """An empty host becomes the machine's name, port 0 the port that was found."""
+        """An empty host becomes the machine's name, port 0 the port that was bound."""
         bound = {
             endpoint.listener_name: listener
             for endpoint, listener in zip(self.settings.endpoints, self.listeners, strict=True)
@@ -347,30 +347,30 @@ class Broker:
         return host_and_port(endpoint.host, endpoint.port)
 
     async def _wait_for_takeover(self, cluster: ClusterState) -> None:
-        """An empty store is filled first; then it tells more than it did when this broker read it."""
+        """Wait until a takeover has filled an empty store, then load the image again."""
         if not self._entry.is_in_use:
             await self._entry.wait_until_in_use(lambda: self._membership.store, self.settings.takeover_wait_ms)
             cluster.apply(await load_image(self._membership.store))
 
     async def _wait_for_controller(self, cluster: ClusterState) -> None:
-        """Until a controller has told this broker about its cluster, and what to lead and to follow."""
+        """Wait for UpdateMetadata and for LeaderAndIsr of all partitions hosted here."""
         replicas = self._services.replicas
-        told = asyncio.Event()
+        roles_changed = asyncio.Event()
 
         def on_roles(*_: object) -> None:
-            told.set()
+            roles_changed.set()
 
         replicas.on_leadership_change.append(on_roles)
-        deadline = self._seams.clock.monotonic() + PATIENCE_FOR_CONTROLLER_S
-        is_known = await cluster.wait_until(
-            lambda image: self.broker_id in image.brokers and replicas.controller_epoch > 0, PATIENCE_FOR_CONTROLLER_S
+        deadline = self._seams.clock.monotonic() + CONTROLLER_WAIT_S
+        is_ready = await cluster.wait_until(
+            lambda image: self.broker_id in image.brokers and replicas.controller_epoch > 0, CONTROLLER_WAIT_S
         )
-        while is_known and not self._has_its_partitions(cluster):
-            told.clear()
-            is_known = await _is_set(told, deadline - self._seams.clock.monotonic())
+        while is_ready and not self._has_its_partitions(cluster):
+            roles_changed.clear()
+            is_ready = await _is_set(roles_changed, deadline - self._seams.clock.monotonic())
         replicas.on_leadership_change.remove(on_roles)
-        if not is_known:
-            logger.warning("the controller has not told this broker what to do yet broker_id=%d", self.broker_id)
+        if not is_ready:
+            logger.warning("no requests of a controller yet, serving anyway broker_id=%d", self.broker_id)
 
     def _has_its_partitions(self, cluster: ClusterState) -> bool:
         replicas = self._services.replicas
@@ -381,7 +381,7 @@ class Broker:
             if self.broker_id in partition.replicas and partition.leader in cluster.image.brokers
         )
 
-    def _tell_start(self) -> None:
+    def _log_start(self) -> None:
         replicas, metrics = self._services.replicas, self.metrics_server
         logger.info(
             "broker started broker_id=%d address=%s metrics=%s partitions=%d leading=%d offline=%d",
@@ -393,16 +393,14 @@ class Broker:
             len(replicas.offline_partitions),
         )
 
-    def _tell_strays(self, cluster: ClusterState, logs: LogManager) -> None:
+    def _log_stray_logs(self, cluster: ClusterState, logs: LogManager) -> None:
         for topic_partition in logs.logs:
             if cluster.image.partition(topic_partition) is None:
-                logger.warning("log of an unknown topic is left alone partition=%s", topic_partition)
+                logger.warning("kept log of unknown topic partition=%s", topic_partition)
         for path in logs.stray_paths:
-            logger.warning(
-                "log that was set aside is kept; move it elsewhere or remove it if you do not need it path=%s", path
-            )
+            logger.warning("kept stray log; move it away, or delete it if you do not need it path=%s", path)
 
-    # -- running
+    # ---- running
 
     @property
     def replicas(self) -> ReplicaManager:
@@ -433,7 +431,7 @@ class Broker:
             self._background.start(work)
 
     def _on_background_failure(self, error: BaseException) -> None:
-        """The broker cannot go on without such work."""
+        """The broker cannot run without its background work."""
         logger.error("background work failed", exc_info=error)
         self._fail("background work failed; the log above says why")
 
@@ -442,7 +440,7 @@ class Broker:
             self._failure.set_result(reason)
 
     async def run_until(self, stop: asyncio.Event) -> str | None:
-        """Serve until told to stop; the reason if the broker cannot go on by itself."""
+        """Serve until `stop` is set. Returns a reason if the broker failed before that."""
         stopping = asyncio.ensure_future(stop.wait())
         waited: list[asyncio.Future[Any]] = [stopping, self._failure]
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -450,10 +448,10 @@ class Broker:
         return self._failure.result() if self._failure.done() else None
 
     def accept(self, channel: Channel, listener_name: str) -> FrameReceiver | None:
-        """Take a new connection, or turn it away."""
+        """Accept a new connection, or return None to refuse it."""
         refusal = self._registry.refusal(channel.peer_host)
         if refusal is not None:
-            if self._registry.complaints.may_tell(channel.peer_host):
+            if self._registry.peer_errors.should_log(channel.peer_host):
                 logger.warning("connection refused peer=%s reason=%s", channel.peer_host, refusal)
             return None
         connection = Connection(channel, self._dispatcher, self._registry, listener_name)
@@ -477,19 +475,19 @@ class Broker:
         assert self._logs is not None
         self._services.replicas.mark_offline(partitions)
         if self._logs.are_all_directories_offline:
-            self._fail(f"all log dirs are offline, the last one: {directory.path}: {directory.error}")
+            self._fail(f"all log directories are offline; the last one was {directory.path}: {directory.error}")
         else:
-            self._services.spawn(self._membership.tell_log_directory_failed())
+            self._services.spawn(self._membership.report_log_directory_failure())
 
-    # -- stopping
+    # ---- stopping
 
     async def stop(self) -> None:
-        """Let others lead, take nothing new, answer what is under way, leave everything on disk."""
+        """Controlled shutdown, then close listeners, answer pending requests and flush everything to disk."""
         await self._move_leaders_away()
         for listener in self.listeners:
             listener.close()
         await self._drain()
-        self._registry.close_all("the broker stops")
+        self._registry.close_all("broker is shutting down")
         await self._fetchers.close()
         await self._services.close()
         await self._membership.leave()
@@ -510,7 +508,7 @@ class Broker:
             ).run()
 
     async def _drain(self) -> None:
-        """Give requests under way a moment; a fetch that waits for data is not waited for."""
+        """Wait briefly for answers that are being sent. Fetches that wait for data are not waited for."""
         deadline = self._seams.clock.monotonic() + DRAIN_S
         while self._registry.has_unsent_answers and self._seams.clock.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_POLL_S)
@@ -520,20 +518,20 @@ class Broker:
             try:
                 await store.close()
             except (StoreError, OSError) as error:
-                logger.warning("session with the coordination store could not be ended reason=%s", error)
+                logger.warning("cannot close session with coordination store reason=%s", error)
 
     async def _close_metrics(self) -> None:
         if self.metrics_server is not None:
             await self.metrics_server.close()
 
     async def _abandon(self) -> None:
-        """Undo a start that failed: nothing of it stays open."""
+        """Close everything that a failed start has opened."""
         for listener in self.listeners:
             listener.close()
         await self._close_metrics()
         await self._background.cancel()
         if self._logs is not None:
-            membership: Membership | None = getattr(self, "_membership", None)  # it may not have come so far
+            membership: Membership | None = getattr(self, "_membership", None)  # unset if the start failed early
             await self._logs.close(NO_BROKER_EPOCH if membership is None else membership.broker.epoch)
         await self._close_store(self._store)
         self._seams.close()
@@ -549,7 +547,7 @@ async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, FileExistsError | NotADirectoryError):
-        return f"cannot use {error.filename}: a file stands where a directory should be"
+        return f"cannot use {error.filename}: it is a file, and must be a directory"
     if isinstance(error, OSError) and error.filename:
         return f"cannot use {error.filename}: {error.strerror}"
     return str(error)

@@ -1,4 +1,7 @@
-"""cluster.backup: a copy of what only the coordination store knows, in every log directory, for its loss (R44)."""
+"""cluster.backup: copy of metadata that only the coordination store has, kept in every log directory (R44).
+
+A takeover reads it after the store was lost.
+"""
 
 import asyncio
 import json
@@ -23,13 +26,13 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "cluster.backup"
 PartitionVersion: TypeAlias = tuple[str, int, int, int]
-"""Topic, partition, leader epoch, version of the state in the store."""
+"""Topic, partition, leader epoch, version of the partition state in the store."""
 SHORTEST_INTERVAL_S = 1.0
-"""Between two writes, however often the cluster changes."""
+"""Minimum time between two writes."""
 
 
 class ClusterBackup:
-    """Written when something in it changes. What it lacks after a crash is at most what changed a moment before."""
+    """Written when its content changes. A crash loses at most the changes of the last moment."""
 
     def __init__(
         self,
@@ -48,16 +51,16 @@ class ClusterBackup:
         self._workers = workers
         self._is_stale = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._noted_states: list[PartitionVersion] = []
+        self._recorded_states: list[PartitionVersion] = []
         self.controller_epoch: Callable[[], int] = lambda: 0
         self.is_store_in_use: Callable[[], bool] = lambda: True
-        self.count_change: Callable[[], Awaitable[StoreMark | None]] = nobody_counts
-        """In the store, once more; None while that is not possible."""
+        self.increment_change_counter: Callable[[], Awaitable[StoreMark | None]] = no_change_counter
+        """Increments this broker's counter in the store; returns None while the store cannot be used."""
         found = {directory.path: self._read(directory) for directory in logs.directories if directory.is_online}
-        known = [backup for backup in found.values() if backup is not None]
-        self.latest = max(known, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
-        self.directories_without = [path for path, backup in found.items() if backup is None] if known else []
-        """New log directories beside others that are not: the logs of an earlier one may be missing."""
+        recorded = [backup for backup in found.values() if backup is not None]
+        self.latest = max(recorded, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
+        self.directories_without = [path for path, backup in found.items() if backup is None] if recorded else []
+        """New log directories beside old ones. One of them may replace a directory whose logs are now missing."""
         cluster.on_image.append(lambda _: self._is_stale.set())
 
     def _read(self, directory: LogDirectory) -> Backup | None:
@@ -67,7 +70,7 @@ class ClusterBackup:
         except FileNotFoundError:
             return None
         except (*NONSENSE, OSError) as error:
-            logger.warning("damaged file is ignored and will be rewritten path=%s error=%r", path, error)
+            logger.warning("ignored damaged file, rewriting it path=%s error=%r", path, error)
             return None
 
     async def run(self) -> None:
@@ -77,79 +80,82 @@ class ClusterBackup:
             await asyncio.sleep(SHORTEST_INTERVAL_S)
 
     async def flush(self) -> None:
-        """Write what changed since the last time, if anything did."""
+        """Write the backup if its content changed."""
         if not self._is_stale.is_set() or not self.is_store_in_use():
             return
         self._is_stale.clear()
         async with self._writing:
-            wanted = self._collect()
-            if wanted is not None and not await self._is_noted(wanted):
+            backup = self._collect()
+            if backup is not None and not await self._record_change(backup):
                 self._is_stale.set()
 
-    async def _is_noted(self, wanted: Backup) -> bool:
-        """A change of a partition held here is counted in the store first: a copy made before that is an older one."""
+    async def _record_change(self, backup: Backup) -> bool:
+        """Count a changed partition state in the store first, then write. Copies made before have a lower count."""
         states = _states_held(self._cluster.image, self._broker_id)
-        if states == self._noted_states:
-            return await self._is_written(wanted)
-        mark = await self.count_change()
+        if states == self._recorded_states:
+            return await self._write_all(backup)
+        mark = await self.increment_change_counter()
         if mark is not None:
-            wanted = wanted._replace(store_id=mark.store_id, store_changes=mark.changes)
-        if not await self._is_written(wanted) or mark is None:
+            backup = backup._replace(store_id=mark.store_id, store_changes=mark.changes)
+        if not await self._write_all(backup) or mark is None:
             return False
-        self._noted_states = states
+        self._recorded_states = states
         return True
 
-    async def note_producer_ids(self, last_producer_id: int) -> None:
-        """Before one of them is handed out: nobody gets it again, even if the store is lost with all its traces."""
+    async def persist_last_producer_id(self, last_producer_id: int) -> None:
+        """Called before an id is handed out, so that no id is handed out twice, even after the store was lost."""
         async with self._writing:
-            known = self.latest or Backup()
-            wanted = known._replace(last_producer_id=max(known.last_producer_id, last_producer_id))
-            if not await self._is_written(wanted):
-                raise StoreUnavailable(reason=f"{FILE_NAME} cannot be written")
+            recorded = self.latest or Backup()
+            backup = recorded._replace(last_producer_id=max(recorded.last_producer_id, last_producer_id))
+            if not await self._write_all(backup):
+                raise StoreUnavailable(reason=f"cannot write {FILE_NAME}")
 
     def _collect(self) -> Backup | None:
-        """None while there is nothing to note, or the image may not have everything yet.
+        """The backup to write; None if there is nothing to back up, or the image may be incomplete.
 
-        It comes in several requests of a new controller, the first of them without topics.
+        A new controller sends several UpdateMetadata requests, the first of them without topics.
         """
         image = self._cluster.image
         if not image.topics and (self._logs.logs or self.latest is None):
             return None
-        known = self.latest or Backup()
+        recorded = self.latest or Backup()
         return Backup(
             members=_members(image),
-            controller_epoch=max(known.controller_epoch, self.controller_epoch()),
-            leader_epoch=max(known.leader_epoch, _highest_epoch(image)),
-            last_producer_id=known.last_producer_id,
+            controller_epoch=max(recorded.controller_epoch, self.controller_epoch()),
+            leader_epoch=max(recorded.leader_epoch, _highest_epoch(image)),
+            last_producer_id=recorded.last_producer_id,
             topic_configs={topic.name: dict(topic.configs) for topic in image.topics.values()},
-            store_id=known.store_id,
-            store_changes=known.store_changes,
-            directory_ids=self._directory_ids(known),
+            store_id=recorded.store_id,
+            store_changes=recorded.store_changes,
+            directory_ids=self._directory_ids(recorded),
             broker_configs={name: dict(found) for name, found in image.broker_configs.items() if found},
             group_configs={name: dict(found) for name, found in image.group_configs.items()},
         )
 
-    def _directory_ids(self, known: Backup) -> frozenset[str]:
-        """One that is offline is still there; what its id is may not be readable."""
+    def _directory_ids(self, recorded: Backup) -> frozenset[str]:
+        """Ids of the log directories. The id of an offline directory may be unreadable: recorded ids are kept."""
         directories = self._logs.directories
         found = frozenset(each.directory_id for each in directories if each.directory_id)
-        return found if all(each.is_online for each in directories) else found | known.directory_ids
+        return found if all(each.is_online for each in directories) else found | recorded.directory_ids
 
     @property
     def missing_directories(self) -> list[str]:
-        """The ids of log directories that the broker had when it last noted them, and has no longer."""
-        known = self.latest or Backup()
-        return sorted(known.directory_ids - self._directory_ids(known))
+        """Ids of log directories that are in the last backup and no longer configured."""
+        recorded = self.latest or Backup()
+        return sorted(recorded.directory_ids - self._directory_ids(recorded))
 
-    async def _is_written(self, wanted: Backup) -> bool:
-        """Whether at least one log directory has it now; in the others it is as old as their logs will be."""
-        if self.latest is not None and wanted._replace(written_ms=0) == self.latest._replace(written_ms=0):
+    async def _write_all(self, backup: Backup) -> bool:
+        """Write to all online directories; True if at least one of them has it now.
+
+        A failed directory keeps an older backup, as old as its logs.
+        """
+        if self.latest is not None and backup._replace(written_ms=0) == self.latest._replace(written_ms=0):
             return True
-        wanted = wanted._replace(written_ms=self._clock.now_ms())
-        data = json.dumps(backup_content(wanted), separators=(",", ":")).encode()
+        backup = backup._replace(written_ms=self._clock.now_ms())
+        data = json.dumps(backup_content(backup), separators=(",", ":")).encode()
         written = [await self._write(directory, data) for directory in self._logs.directories]
         if any(written):
-            self.latest = wanted
+            self.latest = backup
         return any(written)
 
     async def _write(self, directory: LogDirectory, data: bytes) -> bool:
@@ -163,7 +169,7 @@ class ClusterBackup:
         return True
 
 
-async def nobody_counts() -> StoreMark | None:
+async def no_change_counter() -> StoreMark | None:
     return None
 
 
@@ -177,7 +183,7 @@ def _states_held(image: ClusterImage, broker_id: BrokerId) -> list[PartitionVers
 
 
 def _members(image: ClusterImage) -> frozenset[int]:
-    """Only brokers with replicas: one that holds nothing need not be waited for."""
+    """Brokers that host replicas. A takeover need not wait for a broker that hosts none."""
     return frozenset(
         broker_id
         for topic in image.topics.values()

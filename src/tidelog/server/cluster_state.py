@@ -1,4 +1,7 @@
-"""What this broker knows of its cluster: the one way in for new images and settings."""
+"""Metadata cache of this broker: the current cluster image and the settings that follow from it.
+
+`apply` is the only way in for new images and settings.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +22,7 @@ from tidelog.types import BrokerId, Uuid, uuid_text
 
 
 class ClusterState:
-    """Holds the image of now."""
+    """The current image, exchanged in one step."""
 
     def __init__(self, broker_id: BrokerId, static_settings: BrokerSettings, image: ClusterImage) -> None:
         self._broker_id = broker_id
@@ -28,13 +31,13 @@ class ClusterState:
         self.settings = effective_broker_settings(static_settings, self.dynamic_configs)
         self._topic_defaults = topic_defaults(self.settings)
         self.on_settings: list[Callable[[BrokerSettings], None]] = []
-        """Told of the broker's settings when they change."""
+        """Called with the broker's settings when they change."""
         self._early_configs: dict[str, Mapping[str, str]] = {}
-        """Of topics that no image has yet: a replica may be told to host them before anybody else hears of them."""
+        """Configs of topics that are not in the image yet: LeaderAndIsr may arrive before UpdateMetadata."""
         self.early_topics: dict[str, Uuid] = {}
-        """The ids of the same: followers ask by id as soon as there is a leader."""
+        """Ids of these topics: followers fetch by id as soon as there is a leader."""
         self.on_image: list[Callable[[ClusterImage], None]] = []
-        """Told of every new image."""
+        """Called with every new image."""
         self._waiters: list[Callable[[ClusterImage], None]] = []
 
     @property
@@ -54,7 +57,7 @@ class ClusterState:
         return next((name for name, found in self.early_topics.items() if found == topic_id), None)
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
-        """The topic's own settings."""
+        """Settings of the topic itself, without defaults."""
         known = self.image.topics.get(topic)
         return self._early_configs.get(topic, {}) if known is None else known.configs
 
@@ -62,7 +65,7 @@ class ClusterState:
         return topic_settings(self._topic_defaults, self.topic_configs(topic))
 
     def settings_of_found_log(self, topic: str) -> TopicSettings:
-        """For a log that is found at the start. Of a topic that the store does not know everything is kept (R44)."""
+        """Settings of a log found at startup. Logs of topics that the store does not know are kept whole (R44)."""
         settings = self.topic_settings(topic)
         if topic in self.image.topics:
             return settings
@@ -73,24 +76,27 @@ class ClusterState:
         return [*self.image.topics, *self._early_configs]
 
     def start(self, replicas: ReplicaManager) -> None:
-        """From now on the partitions hosted here follow the settings."""
+        """Connect the replica manager: hosted partitions follow the settings from now on."""
         self._replicas = replicas
-        self._tell_brokers()
+        self._report_live_brokers()
 
     def apply(self, image: ClusterImage, changed_topics: Iterable[str] | None = None) -> None:
-        """One step: nobody sees half of a change. Who knows which topics may differ saves looking at all."""
+        """Replace the image in one step: no reader sees half of a change.
+
+        `changed_topics` names all topics that may differ, so that the others are not compared.
+        """
         earlier, self.image = self.image, image
         if image.broker_configs is not earlier.broker_configs:
             self.settings = effective_broker_settings(self.static_settings, self.dynamic_configs)
             self._topic_defaults = topic_defaults(self.settings)
-            for take_settings in self.on_settings:
-                take_settings(self.settings)
+            for reconfigure in self.on_settings:
+                reconfigure(self.settings)
             self._configure(image.topics.values())
         elif image.topics is not earlier.topics:
             names = image.topics if changed_topics is None else changed_topics
             self._configure(_with_other_configs(image, earlier, names))
         if image.brokers is not earlier.brokers:
-            self._tell_brokers()
+            self._report_live_brokers()
         for name in [name for name in self._early_configs if name in image.topics]:
             del self._early_configs[name]
         for take_image in self.on_image:
@@ -99,7 +105,7 @@ class ClusterState:
             waiter(image)
 
     def apply_topic_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """All settings that these topics have of their own; they act at once."""
+        """Replace the configs of these topics, effective at once."""
         topics = self.image.topics
         self._early_configs.update((name, found) for name, found in configs.items() if name not in topics)
         changed = [
@@ -111,19 +117,19 @@ class ClusterState:
             self.apply(self.image.with_topics(*changed), [topic.name for topic in changed])
 
     def apply_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """All dynamic settings of these brokers, by id or CLUSTER_WIDE; they act at once."""
+        """Replace the dynamic configs of these brokers (by id or CLUSTER_WIDE), effective at once."""
         broker_configs = {**self.image.broker_configs, **configs}
         if broker_configs != self.image.broker_configs:
             self.apply(replace(self.image, broker_configs=broker_configs))
 
     def apply_group_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """All settings that these groups have of their own: they act from the next heartbeat of each member."""
+        """Replace the configs of these groups, effective from the next heartbeat of each member."""
         stored = {**self.image.group_configs, **configs}
         group_configs = {name: found for name, found in stored.items() if found}
         if group_configs != self.image.group_configs:
             self.apply(replace(self.image, group_configs=group_configs))
 
-    def _tell_brokers(self) -> None:
+    def _report_live_brokers(self) -> None:
         self._replicas.on_brokers_changed({broker.id: broker.epoch for broker in self.image.brokers.values()})
 
     def _configure(self, topics: Iterable[Topic]) -> None:
@@ -131,23 +137,23 @@ class ClusterState:
             self._replicas.configure(topic.name, len(topic.partitions), self.topic_settings(topic.name))
 
     async def wait_until(self, is_true: Callable[[ClusterImage], bool], timeout_s: float) -> bool:
-        """Whether an image came, within this time, of which it is true."""
+        """Wait for an image for which `is_true` holds; False after the timeout."""
         if is_true(self.image):
             return True
         found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def look(image: ClusterImage) -> None:
+        def check(image: ClusterImage) -> None:
             if not found.done() and is_true(image):
                 found.set_result(True)
 
-        self._waiters.append(look)
+        self._waiters.append(check)
         try:
             async with asyncio.timeout(timeout_s):
                 return await found
         except TimeoutError:
             return False
         finally:
-            self._waiters.remove(look)
+            self._waiters.remove(check)
 
 
 def _with_other_configs(image: ClusterImage, earlier: ClusterImage, names: Iterable[str]) -> Iterator[Topic]:

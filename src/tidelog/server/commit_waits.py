@@ -1,4 +1,4 @@
-"""What was appended with acks=all counts once the high watermark has passed it (R14)."""
+"""Waits for acks=all appends: an append is committed when the high watermark has passed it (R14)."""
 
 from tidelog.errors import KafkaError, NotEnoughReplicasAfterAppend, NotLeaderOrFollower, RequestTimedOut
 from tidelog.replication.leader import PartitionLeader
@@ -6,13 +6,13 @@ from tidelog.replication.partition import Partition
 
 
 class CommitWait:
-    """One append that is not committed yet; made in the same step."""
+    """One append that is not committed yet. Must be created in the same step as the append."""
 
     __slots__ = ("end_offset", "leading_since_epoch", "partition")
 
     def __init__(self, partition: Partition, end_offset: int) -> None:
         self.partition = partition
-        assert partition.leader is not None, "made in the step of the append (R14)"
+        assert partition.leader is not None, "created in the step of the append (R14)"
         self.leading_since_epoch = partition.leader.leading_since_epoch
         self.end_offset = end_offset
 
@@ -27,7 +27,7 @@ class CommitWait:
         return leader is None or not self._is_of(leader) or not leader.has_enough_in_sync
 
     def _is_of(self, leader: PartitionLeader) -> bool:
-        """A leader that stays while the epoch grows, since a follower died, still holds what was written."""
+        """A leader that keeps leading in a higher epoch (a follower died, say) still has the records."""
         return leader.leading_since_epoch == self.leading_since_epoch
 
     def failure(self) -> KafkaError | None:

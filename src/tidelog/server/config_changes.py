@@ -1,4 +1,4 @@
-"""Settings that change anywhere in the cluster: every broker hears of it from the store and takes them over."""
+"""Dynamic configs: change notifications of the store are read and applied (ZkConfigManager)."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 1.0
 NOTIFICATION_AGE_S = 15 * 60.0
-"""A notification that this broker has known for so long is removed: whoever was alive has read it."""
+"""Age at which a notification is deleted: all live brokers have read it by then."""
 PURGE_INTERVAL_S = 60.0
 
 SEQUENCE_DIGITS = 10
@@ -23,7 +23,7 @@ TOPICS, BROKERS, GROUPS = "topics", "brokers", "groups"
 
 
 class ConfigChanges:
-    """Reads what a notification names, one reader at a time, so that what is applied never goes back in time."""
+    """Reads the configs that notifications name. One reader at a time: applied configs never go back in time."""
 
     def __init__(
         self,
@@ -43,19 +43,19 @@ class ConfigChanges:
         self._last_name = ""
         self._must_reload = False
         self._known_since: dict[str, float] = {}
-        self._is_told = False
+        self._is_failure_logged = False
 
     async def run(self) -> None:
-        """Follow the changes of one session after another, until cancelled."""
+        """Process notifications of the current session, then of the next one, until cancelled."""
         while True:
             try:
                 await self._follow()
             except StoreError as error:
-                if not self._is_told and not isinstance(error, SessionExpired):  # of which the membership tells
-                    logger.warning("changes of settings cannot be followed, trying on reason=%s", error)
-                self._is_told = True
+                if not self._is_failure_logged and not isinstance(error, SessionExpired):  # Membership logs that
+                    logger.warning("cannot read config changes, retrying reason=%s", error)
+                self._is_failure_logged = True
             except Exception:
-                logger.exception("changes of settings cannot be followed, trying on")
+                logger.exception("cannot read config changes, retrying")
             self._watched = None
             await asyncio.sleep(RETRY_PAUSE_S)
 
@@ -67,7 +67,7 @@ class ConfigChanges:
         async with self._reading:
             names = await self._list(store)
             await self._reload(store, names)
-        self._is_told = False
+        self._is_failure_logged = False
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PURGE_INTERVAL_S):
@@ -77,7 +77,7 @@ class ConfigChanges:
             await self._purge(store)
 
     async def catch_up(self, store: Store | None = None) -> None:
-        """Apply what has changed so far; raises StoreError."""
+        """Apply all changes up to now. Raises StoreError."""
         store = store or self._store()
         async with self._reading:
             names = await self._list(store)
@@ -90,17 +90,17 @@ class ConfigChanges:
                 await self._reload(store, names)
 
     def on_store_rebuilt(self) -> None:
-        """Nobody notifies of what a takeover wrote, which may differ from what this broker has kept (R44)."""
+        """Read all configs again: a takeover writes them without notifications (R44)."""
         self._must_reload = True
         self._changed.set()
 
     async def load_topics(self, topics: Sequence[str]) -> None:
-        """Read the settings of topics that are new here; raises StoreError."""
+        """Read the configs of topics that are new to this broker. Raises StoreError."""
         async with self._reading:
             await self._load(self._store(), topics)
 
     async def _list(self, store: Store) -> list[str]:
-        """The notifications; asks to be told of the next one unless that is so already."""
+        """List the notifications, and watch for the next one unless a watch is set."""
         if store is self._watched:
             names = await store.children(znodes.CONFIG_CHANGES)
         else:
@@ -126,18 +126,18 @@ class ConfigChanges:
             try:
                 entities[znodes.decode_config_change(node.data if node else b"", path)] = None
             except MalformedNode as error:
-                logger.warning("notification of changed settings is not understood reason=%s", error)
+                logger.warning("ignored malformed config change notification reason=%s", error)
         named = [entity.split("/") for entity in entities]
         topics, brokers, groups = (
             [parts[1] for parts in named if parts[0] == kind and len(parts) == 2] for kind in (TOPICS, BROKERS, GROUPS)
         )
         await self._load(store, topics, brokers, [znodes.group_id_of(name) for name in groups])
         self._last_name = names[-1]
-        logger.info("settings changed resources=%s", ",".join(entities))
-        self._tell(topics)
+        logger.info("configs changed resources=%s", ",".join(entities))
+        self._notify_controller(topics)
 
     async def _reload(self, store: Store, names: Sequence[str]) -> None:
-        """Notifications may have been removed before they were read: look at everything."""
+        """Read all configs: notifications may have been deleted before this broker read them."""
         brokers = {*self._cluster.image.broker_configs, *await store.children(znodes.BROKER_CONFIGS)}
         found_groups = map(znodes.group_id_of, await store.children(znodes.GROUP_CONFIGS))
         groups = {*self._cluster.image.group_configs, *found_groups}
@@ -145,9 +145,9 @@ class ConfigChanges:
         await self._load(store, topics, sorted(brokers), sorted(groups))
         self._last_name = names[-1] if names else ""
         self._must_reload = False
-        self._tell(topics)
+        self._notify_controller(topics)
 
-    def _tell(self, topics: Sequence[str]) -> None:
+    def _notify_controller(self, topics: Sequence[str]) -> None:
         if self._on_changed is not None:
             self._on_changed(topics)
 
@@ -175,11 +175,10 @@ def _follows(last_name: str, name: str) -> bool:
 async def _read(
     store: Store, names: Iterable[str], path_of: Callable[[str], str], without_node: dict[str, str] | None = None
 ) -> dict[str, dict[str, str]]:
-    """The settings of each. One that cannot be understood is left as it was, and so is one that has no node.
+    """Configs by name. Malformed ones are left out and keep their old value; those without a node get `without_node`.
 
-    The settings of a topic go with the topic, those of a broker become empty. A node that is missing is that of a
-    topic which is deleted, or the store was lost: nothing may be deleted because nobody says how long to keep it (R44).
-    Groups differ: they have a node only while they have settings.
+    With None they keep their old value, too: the topic is being deleted, or the store was lost, and nothing may be
+    deleted because its retention is unknown (R44). Groups differ: they have a node only while they have configs.
     """
     paths = {name: path_of(name) for name in names}
     if not paths:
@@ -189,7 +188,7 @@ async def _read(
         try:
             configs = without_node if node is None else znodes.decode_config(node.data, path)
         except MalformedNode as error:
-            logger.warning("settings in the store are not understood reason=%s", error)
+            logger.warning("ignored malformed configs in store reason=%s", error)
         else:
             if configs is not None:
                 found[name] = configs

@@ -1,7 +1,7 @@
-"""One client connection: requests are started in the order they arrive, answers leave in that order.
+"""One client connection: requests start in the order in which they arrive, responses leave in the same order.
 
-Starting does not wait for the answer to the request before. Five pipelined acks=all produces are
-therefore appended, and replicated, together.
+A request starts without waiting for the response to its predecessor. Five pipelined acks=all produces
+are therefore appended, and replicated, together.
 """
 
 import asyncio
@@ -17,66 +17,65 @@ from tidelog.protocol.structs import Response, Struct
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import Channel, FramePart
-from tidelog.server.dispatch import Call, Dispatcher, Route, UnsupportedRequest
-from tidelog.server.outcome import Outcome
-from tidelog.server.peer_error_log import Complaints
+from tidelog.server.dispatch import Dispatcher, Outcome, RequestContext, Route, UnsupportedRequest
+from tidelog.server.peer_error_log import PeerErrorLog
 
 log = logging.getLogger(__name__)
 
 MAX_REQUESTS_IN_FLIGHT = 512
-"""Requests of one connection that may wait for their answer; then its reading pauses."""
+"""Pending requests of one connection above which reading pauses."""
 
 MAX_FETCHES_IN_FLIGHT = 8
-"""Fetches of one connection that may wait for records: each costs memory, and time when somebody writes."""
+"""Waiting fetches of one connection above which reading pauses: each costs memory, and time at every append."""
 
 MAX_BACKLOG_BYTES = 4 * 1024 * 1024
-"""Answers that a slow reader may leave untaken; then its requests are no longer read."""
+"""Unsent response bytes of one connection above which reading pauses."""
 
 MAX_BACKLOG_MEMORY_BYTES = 256 * 1024
-"""The same for answers that are in memory, or wait there for their turn: records are sent from their files."""
+"""The same for response bytes in memory. Records are sent from their files, and do not count."""
 
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
-"""Answers in memory over all connections. Above this, who has not taken its answers is not read at all, and closed if
-it takes nothing for a while."""
+"""Response bytes in memory of all connections. Above this, connections with unsent responses are not read, and those
+whose client reads nothing for a while are closed."""
 
-UNREAD_PATIENCE_S = 5.0
+UNREAD_TIMEOUT_S = 5.0
 PRODUCE, FETCH = 0, 1
 
 
 class _Slot:
-    """The place of one response in the order of the requests."""
+    """Position of one response in the order of requests."""
 
     __slots__ = ("held_bytes", "is_ready", "outcome", "parts")
 
     def __init__(self, held_bytes: int) -> None:
-        self.held_bytes = held_bytes  # memory of the request that waits, then of its response
+        self.held_bytes = held_bytes  # memory of the waiting request, then of its response
         self.is_ready = False
-        self.parts: list[FramePart] | None = None  # None when ready: the client wants no answer
+        self.parts: list[FramePart] | None = None  # None when ready: the client expects no response
         self.outcome: Deferred[Any] | None = None
 
 
-class Held:
-    """The place of one request in the line of those that wait to be begun."""
+class HeldRequest:
+    """A request that must wait for its predecessor before it starts."""
 
-    __slots__ = ("_ahead", "_connection", "_done")
+    __slots__ = ("_connection", "_done", "_predecessor")
 
     def __init__(
-        self, connection: "Connection", ahead: "asyncio.Future[None] | None", done: "asyncio.Future[None]"
+        self, connection: "Connection", predecessor: "asyncio.Future[None] | None", done: "asyncio.Future[None]"
     ) -> None:
         self._connection = connection
-        self._ahead = ahead
+        self._predecessor = predecessor
         self._done = done
 
-    async def wait_for_those_ahead(self) -> None:
-        if self._ahead is not None:
-            await asyncio.wait([self._ahead])
+    async def wait_for_predecessor(self) -> None:
+        if self._predecessor is not None:
+            await asyncio.wait([self._predecessor])
 
     def release(self) -> None:
         self._connection.release(self._done)
 
 
 class Connection:
-    """Receives the frames of one channel. Created for it, gone with it."""
+    """Receives the frames of one channel."""
 
     def __init__(self, channel: Channel, dispatcher: Dispatcher, registry: "ConnectionRegistry", listener: str) -> None:
         self.channel = channel
@@ -87,24 +86,24 @@ class Connection:
         self._pending_bytes = 0
         self._waiting_fetches = 0
         self._running_tasks = 0
-        self._noted_bytes = 0
+        self._reported_unread_bytes = 0
         self._is_paused = False
         self._in_wake_up = False
         self._flushes_soon = False
         self._last_held: asyncio.Future[None] | None = None
         self.is_held = False
-        """Requests that must be begun in order wait for one that could not be begun at once."""
+        """A request could not start at once; those that must start in order queue behind it."""
 
-    def hold(self) -> "Held":
-        """A place at the end of the line of those that wait; reading pauses meanwhile."""
+    def hold(self) -> "HeldRequest":
+        """Join the queue of held requests. Reading pauses until it is empty."""
         self.is_held = True
-        ahead = self._last_held
+        predecessor = self._last_held
         done = self._last_held = asyncio.get_running_loop().create_future()
         self._pause_if_congested()
-        return Held(self, ahead, done)
+        return HeldRequest(self, predecessor, done)
 
     def release(self, done: "asyncio.Future[None]") -> None:
-        """The request that `done` stands for has been begun: the one behind it may go on."""
+        """The held request of `done` has started: its successor may start."""
         if self._last_held is done:
             self._last_held, self.is_held = None, False
             self._resume_if_possible()
@@ -120,39 +119,39 @@ class Connection:
         return self.channel.is_privileged
 
     def trust(self) -> None:
-        """The peer has shown that it is a broker of this cluster: from now on it waits for no client."""
+        """The peer has proved to be a broker of this cluster: client limits no longer apply to it."""
         self.channel.is_privileged = True
 
     @property
     def unread_bytes(self) -> int:
-        """Memory of answers that the client has not taken."""
-        return self._noted_bytes
+        """Response bytes in memory that the client has not read."""
+        return self._reported_unread_bytes
 
-    # -- FrameReceiver
+    # ---- FrameReceiver
 
     def on_frame(self, frame: memoryview) -> None:
         self._in_wake_up = True
         try:
-            route, call, outcome = self._dispatcher.start(frame, self)
-            self._take_outcome(outcome, route, call, len(frame))
+            route, context, outcome = self._dispatcher.start(frame, self)
+            self._on_outcome(outcome, route, context, len(frame))
         except (MalformedMessage, UnknownApi, UnsupportedRequest) as error:
-            if self._may_complain():
+            if self._should_log_error():
                 log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
             self.channel.close(str(error))
         except Exception:
-            if self._may_complain():
+            if self._should_log_error():
                 log.exception("connection closed: the broker failed on a request peer=%s", self.peer)
             self.channel.close("the broker failed on a request")
 
     def on_frames_done(self) -> None:
         self._in_wake_up = False
         self.channel.flush()
-        self._note_unread()
+        self._report_unread_bytes()
         if self._pending or self.is_held or self.channel.backlog_bytes:
             self._pause_if_congested()
 
     def on_drained(self) -> None:
-        self._note_unread()
+        self._report_unread_bytes()
         self._resume_if_possible()
 
     def on_closed(self, reason: str) -> None:
@@ -162,35 +161,35 @@ class Connection:
                 slot.outcome.abandon()
         self._pending.clear()
         self._pending_bytes = 0
-        self._note_unread()
+        self._report_unread_bytes()
         self._registry.remove(self)
 
     @property
     def peer(self) -> str:
         return f"{self.channel.peer_host}:{self.channel.peer_port}"
 
-    def _may_complain(self) -> bool:
-        return self._registry.complaints.may_tell(self.channel.peer_host)
+    def _should_log_error(self) -> bool:
+        return self._registry.peer_errors.should_log(self.channel.peer_host)
 
-    # -- answers
+    # ---- responses
 
-    def _take_outcome(self, outcome: Outcome, route: Route, call: Call, frame_bytes: int) -> None:
+    def _on_outcome(self, outcome: Outcome, route: Route, context: RequestContext, frame_bytes: int) -> None:
         if outcome is None or isinstance(outcome, Response):
-            parts = None if outcome is None else route.encode(outcome, call)
+            parts = None if outcome is None else route.encode(outcome, context)
             if self._pending:
                 self._make_ready(self._reserve(0), parts)
                 self._pause_if_congested()
             elif parts is not None:
                 self.channel.send(parts)
             return
-        # The records of a Produce are written when its answer waits.
+        # A Produce whose response waits has appended its records: it no longer needs its frame.
         slot = self._reserve(0 if route.api_key == PRODUCE else frame_bytes)
         slot.outcome = outcome
-        if call.runs_as_task:
+        if context.runs_as_task:
             self._running_tasks += route.api_key != PRODUCE
         else:
             self._waiting_fetches += route.api_key == FETCH
-        outcome.listen(partial(self._on_response, slot, route, call), partial(self._on_failure, route))
+        outcome.listen(partial(self._on_response, slot, route, context), partial(self._on_failure, route))
         self._pause_if_congested()
 
     def _reserve(self, held_bytes: int) -> _Slot:
@@ -205,26 +204,26 @@ class Connection:
         slot.held_bytes = held_bytes
         slot.is_ready, slot.parts, slot.outcome = True, parts, None
 
-    def _on_response(self, slot: _Slot, route: Route, call: Call, response: Response | None) -> None:
-        """Whoever gives the response goes on with those of others: nothing is raised here."""
+    def _on_response(self, slot: _Slot, route: Route, context: RequestContext, response: Response | None) -> None:
+        """Never raises: the caller completes the requests of other connections next."""
         try:
-            if response is not None and call.runs_as_task and is_large(response):
-                slot.outcome = encoded = route.encode_in_worker(response, call)
-                encoded.listen(partial(self._answer, slot, route, call), partial(self._on_failure, route))
+            if response is not None and context.runs_as_task and is_large(response):
+                slot.outcome = encoded = route.encode_in_worker(response, context)
+                encoded.listen(partial(self._answer, slot, route, context), partial(self._on_failure, route))
                 return
-            parts = None if response is None else route.encode(response, call)
-        except Exception as error:  # noqa: BLE001 - it is logged there
+            parts = None if response is None else route.encode(response, context)
+        except Exception as error:  # noqa: BLE001 - logged by _on_failure
             self._on_failure(route, error)
             return
-        self._answer(slot, route, call, parts)
+        self._answer(slot, route, context, parts)
 
     def _on_failure(self, route: Route, error: Exception) -> None:
         if isinstance(error, MalformedMessage):
-            if self._may_complain():
+            if self._should_log_error():
                 log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
             self.channel.close(str(error))
             return
-        if self._may_complain():
+        if self._should_log_error():
             log.error(
                 "connection closed: the broker failed on a request api=%s peer=%s",
                 route.name,
@@ -233,13 +232,13 @@ class Connection:
             )
         self.channel.close("the broker failed on a request")
 
-    def _answer(self, slot: _Slot, route: Route, call: Call, parts: list[FramePart] | None) -> None:
-        if call.runs_as_task:
+    def _answer(self, slot: _Slot, route: Route, context: RequestContext, parts: list[FramePart] | None) -> None:
+        if context.runs_as_task:
             self._running_tasks -= route.api_key != PRODUCE
         else:
             self._waiting_fetches -= route.api_key == FETCH
         pending = self._pending
-        if pending and pending[0] is slot:  # nearly always: nothing needs to be counted that leaves at once
+        if pending and pending[0] is slot:  # the usual case: sent at once, without accounting
             pending.popleft()
             self._pending_bytes -= slot.held_bytes
             slot.outcome = None
@@ -251,12 +250,12 @@ class Connection:
             self._make_ready(slot, parts)
         if not self._in_wake_up:
             self._flush_with_others()
-        self._note_unread()
+        self._report_unread_bytes()
         if self._is_paused:
             self._resume_if_possible()
 
     def _flush_with_others(self) -> None:
-        """While others are awaited, some of which may be given in this turn of the loop, too, at its end."""
+        """Flush at once if nothing is pending, else at the end of this loop turn: more responses may come in it."""
         if not self._pending:
             self.channel.flush()
         elif not self._flushes_soon:
@@ -266,7 +265,7 @@ class Connection:
     def _flush(self) -> None:
         self._flushes_soon = False
         self.channel.flush()
-        self._note_unread()
+        self._report_unread_bytes()
         self._resume_if_possible()
 
     def _send_ready(self) -> None:
@@ -276,14 +275,14 @@ class Connection:
             if slot.parts is not None:
                 self.channel.send(slot.parts)
 
-    # -- back-pressure
+    # ---- back-pressure
 
-    def _note_unread(self) -> None:
-        """Keeps the sum over all connections."""
+    def _report_unread_bytes(self) -> None:
+        """Keep the sum over all connections up to date."""
         unread_bytes = self.channel.backlog_memory_bytes + self._pending_bytes
-        if unread_bytes != self._noted_bytes:
-            self._registry.unread_bytes += unread_bytes - self._noted_bytes
-            self._noted_bytes = unread_bytes
+        if unread_bytes != self._reported_unread_bytes:
+            self._registry.unread_bytes += unread_bytes - self._reported_unread_bytes
+            self._reported_unread_bytes = unread_bytes
 
     def _is_congested(self) -> bool:
         if (
@@ -294,8 +293,8 @@ class Connection:
             return True
         if self.channel.is_privileged:
             return False
-        # What waits in a task is not counted when it goes on: one at a time, as in Kafka. Writers of transactions
-        # rely on several under way.
+        # A request that runs as a task holds memory that nobody counts: one at a time, as in Kafka. Produce is
+        # exempt: transactional producers rely on several in flight.
         return (
             self._waiting_fetches >= MAX_FETCHES_IN_FLIGHT
             or self._running_tasks > 0
@@ -317,7 +316,7 @@ LARGE_RESPONSE_ELEMENTS = 1000
 
 
 def is_large(response: Response) -> bool:
-    """Whether encoding it takes milliseconds, judged by the number of its elements."""
+    """Whether encoding takes milliseconds, judged by the number of elements."""
     count = 0
     structs: list[Struct] = [response]
     while structs:
@@ -336,33 +335,33 @@ class ConnectionRegistry:
     """All connections of a broker, with their limits."""
 
     def __init__(self, settings: BrokerSettings) -> None:
-        self.take_settings(settings)
+        self.reconfigure(settings)
         self._connections: dict[Connection, None] = {}
-        """In the order in which they came, and are closed."""
+        """In order of arrival, which is also the order of closing."""
         self._per_host: dict[str, int] = {}
-        self.complaints = Complaints(log)
+        self.peer_errors = PeerErrorLog(log)
         self.unread_bytes = 0
-        """Memory of answers that clients have not taken."""
+        """Response bytes in memory that clients have not read."""
 
     @property
     def max_backlog_bytes(self) -> int:
-        """How much of its answers a client may leave untaken, and still be read."""
+        """Unsent response bytes in memory above which a connection is not read."""
         return MAX_BACKLOG_MEMORY_BYTES if self.unread_bytes < MAX_UNREAD_BYTES else 0
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    def take_settings(self, settings: BrokerSettings) -> None:
-        """New limits hold for connections to come."""
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """New limits apply to new connections."""
         self._max_connections = settings.max_connections
         self._max_connections_per_ip = settings.max_connections_per_ip
 
     def refusal(self, host: str) -> str | None:
-        """Why a connection from this host cannot be taken now; None if it can."""
+        """Why a connection from this host is refused now; None if it is accepted."""
         if len(self._connections) >= self._max_connections:
-            return f"max.connections={self._max_connections} are open"
+            return f"max.connections={self._max_connections} is reached"
         if self._per_host.get(host, 0) >= self._max_connections_per_ip:
-            return f"max.connections.per.ip={self._max_connections_per_ip} are open from {host}"
+            return f"max.connections.per.ip={self._max_connections_per_ip} is reached by {host}"
         return None
 
     def add(self, connection: Connection) -> None:
@@ -387,16 +386,16 @@ class ConnectionRegistry:
         return any(connection.channel.backlog_bytes for connection in self._connections)
 
     def close_idle(self, since: float) -> None:
-        """Close what has been silent since then and waits for nothing."""
+        """Close connections without activity since then and without pending requests."""
         for connection in list(self._connections):
             if connection.channel.last_activity < since and not connection.requests_in_flight:
                 connection.channel.close("idle for connections.max.idle.ms")
 
     def close_unread(self, now: float) -> None:
-        """While untaken answers hold too much memory: close those who take nothing, the largest first."""
+        """If unread responses hold too much memory, close connections whose client reads nothing, largest first."""
         if self.unread_bytes < MAX_UNREAD_BYTES:
             return
-        since = now - UNREAD_PATIENCE_S
+        since = now - UNREAD_TIMEOUT_S
         stuck = [each for each in self._connections if each.unread_bytes and each.channel.last_activity < since]
         stuck.sort(key=lambda connection: connection.unread_bytes, reverse=True)
         closed = 0
@@ -404,9 +403,9 @@ class ConnectionRegistry:
             if self.unread_bytes < MAX_UNREAD_BYTES // 2:
                 break
             closed += 1
-            connection.channel.close("took none of its answers while they held memory that others need")
+            connection.channel.close("client does not read its responses")
         if closed:
-            log.warning("connections closed: they do not read their answers count=%d", closed)
+            log.warning("connections closed: clients do not read their responses count=%d", closed)
 
     def close_all(self, reason: str) -> None:
         for connection in list(self._connections):

@@ -1,4 +1,8 @@
-"""Requests of the controller to this broker: checked, taken one at a time, in order, and only from the present one."""
+"""Control plane of a broker: LeaderAndIsr, UpdateMetadata and StopReplica requests of the controller.
+
+Requests are validated and processed one at a time, in order. Requests with an old controller epoch or an old broker
+epoch are refused.
+"""
 
 import asyncio
 import logging
@@ -27,13 +31,13 @@ logger = logging.getLogger(__name__)
 
 
 def check_partition(topic: str, index: int) -> None:
-    """A name that is part of a path, a number that is the length of a list. InvalidTopic, InvalidPartitions."""
+    """The name becomes part of a path, the index the length of a list. Raises InvalidTopic, InvalidPartitions."""
     check_topic_name(topic)
     if not 0 <= index < MAX_PARTITIONS_PER_TOPIC:
         raise InvalidPartitions(f"{topic} cannot have a partition {index}")
 
 
-def refusal_of(assignment: PartitionAssignment) -> KafkaError | None:
+def assignment_error(assignment: PartitionAssignment) -> KafkaError | None:
     try:
         check_partition(*assignment.topic_partition)
         _check_role(assignment)
@@ -47,21 +51,21 @@ def _check_role(assignment: PartitionAssignment) -> None:
     if len(set(replicas)) < len(replicas):
         raise InvalidReplicaAssignment(f"{assignment.topic_partition} names a replica twice: {replicas}")
     if assignment.leader_epoch < 0 or assignment.leader < NO_BROKER:
-        raise InvalidRequest(f"{assignment.topic_partition} has no such leader or leader epoch")
+        raise InvalidRequest(f"{assignment.topic_partition} has an invalid leader or leader epoch")
     if assignment.leader != NO_BROKER and assignment.leader not in assignment.in_sync_replicas:
-        raise InvalidRequest(f"the leader of {assignment.topic_partition} is not in sync with itself (I1)")
+        raise InvalidRequest(f"the leader of {assignment.topic_partition} is not in its ISR (I1)")
 
 
 RETRY_PAUSE_S = 0.2
 UNKNOWN_EPOCH = -1
-PATIENCE_FOR_OWN_EPOCH_S = 10.0
-"""How long a request waits for this broker's registration: less than a controller waits for its answer."""
+REGISTRATION_WAIT_S = 10.0
+"""Maximum wait of a request for this broker's registration: less than a controller waits for the response."""
 
 Errors = dict[TopicPartition, KafkaError | None]
 
 
 class Sender:
-    """Who sent a request, and for which life of this broker it was meant."""
+    """The controller that sent a request, and the broker epoch that it addresses."""
 
     __slots__ = ("broker_epoch", "controller_epoch", "controller_id")
 
@@ -72,7 +76,7 @@ class Sender:
 
 
 class Registration(Protocol):
-    """This broker's registration of now: server.membership.Membership."""
+    """This broker's current registration: server.membership.Membership."""
 
     @property
     def broker_epoch(self) -> int: ...
@@ -81,7 +85,7 @@ class Registration(Protocol):
 
 
 class ControlPlane:
-    """The settings of topics that are new here are read from the store first; the change itself is one step."""
+    """Reads the configs of new topics from the store first; the change itself is one step without await."""
 
     def __init__(
         self,
@@ -102,11 +106,13 @@ class ControlPlane:
         assignments: Sequence[PartitionAssignment],
         live_leaders: Mapping[BrokerId, LeaderAddress],
     ) -> Errors:
-        """Of two assignments of one partition the last counts. Raises StaleControllerEpoch, StaleBrokerEpoch."""
-        wanted = {each.topic_partition: each for each in assignments}
-        refused: Errors = {each: error for each, found in wanted.items() if (error := refusal_of(found)) is not None}
-        accepted = [found for each, found in wanted.items() if each not in refused]
-        await self._registration.wait_until_registered(PATIENCE_FOR_OWN_EPOCH_S)
+        """If a partition is named twice, the last assignment wins. Raises StaleControllerEpoch, StaleBrokerEpoch."""
+        by_partition = {each.topic_partition: each for each in assignments}
+        refused: Errors = {
+            each: error for each, found in by_partition.items() if (error := assignment_error(found)) is not None
+        }
+        accepted = [found for each, found in by_partition.items() if each not in refused]
+        await self._registration.wait_until_registered(REGISTRATION_WAIT_S)
         async with self._turn:
             self._check(sender)
             await self._prepare((each.topic_partition.topic, each.topic_id) for each in accepted)
@@ -116,7 +122,7 @@ class ControlPlane:
 
     async def stop_replicas(self, sender: Sender, stops: Sequence[ReplicaStop]) -> Errors:
         """Raises StaleControllerEpoch, StaleBrokerEpoch."""
-        await self._registration.wait_until_registered(PATIENCE_FOR_OWN_EPOCH_S)
+        await self._registration.wait_until_registered(REGISTRATION_WAIT_S)
         async with self._turn:
             self._check(sender)
             return self._replicas.stop_replicas(sender.controller_epoch, stops)
@@ -127,11 +133,11 @@ class ControlPlane:
         topics: Sequence[tuple[str, Uuid]],
         updated: Callable[[ClusterImage, Callable[[str], Mapping[str, str]]], ClusterImage],
     ) -> None:
-        """`updated` makes the new image of the old one and of the settings of `topics`, those that the change names.
+        """Apply UpdateMetadata: `updated` computes the new image from the old one and the configs of `topics`.
 
         Raises StaleControllerEpoch, StaleBrokerEpoch.
         """
-        await self._registration.wait_until_registered(PATIENCE_FOR_OWN_EPOCH_S)
+        await self._registration.wait_until_registered(REGISTRATION_WAIT_S)
         async with self._turn:
             self._check(sender)
             await self._prepare(topics)
@@ -141,8 +147,8 @@ class ControlPlane:
             self._cluster.apply(image, [name for name, _ in topics])
             self._forget_prepared()
 
-    def knows_this_life(self, sender: Sender) -> bool:
-        """The sender names the present epoch of this broker: no client is told it."""
+    def has_current_broker_epoch(self, sender: Sender) -> bool:
+        """Whether the sender knows the current broker epoch, which is never sent to clients."""
         return sender.broker_epoch == self._registration.broker_epoch
 
     def _check(self, sender: Sender) -> None:
@@ -152,11 +158,11 @@ class ControlPlane:
         own_epoch = self._registration.broker_epoch
         if sender.broker_epoch != UNKNOWN_EPOCH and sender.broker_epoch < own_epoch:
             raise StaleBrokerEpoch(
-                f"meant for the broker when its epoch was {sender.broker_epoch}; it is {own_epoch} now"
+                f"the request is for broker epoch {sender.broker_epoch}; the current one is {own_epoch}"
             )
 
     async def _prepare(self, topics: Iterable[tuple[str, Uuid]]) -> None:
-        """Read the settings of topics that neither the image nor an earlier request has."""
+        """Read the configs of topics that are neither in the image nor read by an earlier request."""
         known, prepared = self._cluster.image.topic_names, self._cluster.early_topics
         missing = {
             name: topic_id
@@ -167,7 +173,7 @@ class ControlPlane:
             try:
                 await self._config_changes.load_topics(list(missing))
             except StoreError as error:
-                logger.warning("the controller's request waits for the settings of its topics reason=%s", error)
+                logger.warning("controller request waits for topic configs, retrying reason=%s", error)
                 await asyncio.sleep(RETRY_PAUSE_S)
             else:
                 prepared |= missing

@@ -1,4 +1,4 @@
-"""Leaving without anybody noticing: before a broker stops, the controller moves its leaders to other brokers (R39)."""
+"""Controlled shutdown: before a broker stops, the controller moves its leaders to other brokers (R39)."""
 
 import asyncio
 import logging
@@ -13,9 +13,9 @@ logger = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_S = 30.0
 REACH_TIMEOUT_S = 0.05
-"""A controller that is not there now will not move anything in time."""
+"""Short: an unreachable controller will not move leaders in time."""
 PROGRESS_PAUSE_S = 0.05
-"""While leaders are moving, the next look comes soon."""
+"""Pause between requests while leaders are moving."""
 
 
 class ControlledShutdown:
@@ -26,7 +26,7 @@ class ControlledShutdown:
         self._broker_epoch = broker_epoch
 
     async def run(self) -> bool:
-        """Whether no leader is left here. Gives up where nobody could take over, or nobody answers."""
+        """True if this broker leads nothing any more. Gives up if no broker can take over, or no controller answers."""
         settings = self._cluster.settings
         if not settings.controlled_shutdown_enable or self._is_alone:
             return False
@@ -44,7 +44,7 @@ class ControlledShutdown:
                 tries_left -= 1
                 await self._wait_for_others(settings.controlled_shutdown_retry_backoff_ms / 1000)
             remaining_before = remaining
-        logger.warning("controlled shutdown: partitions are left without a leader broker_id=%d", self._broker_id)
+        logger.warning("controlled shutdown: some partitions lose their leader broker_id=%d", self._broker_id)
         return False
 
     @property
@@ -52,22 +52,22 @@ class ControlledShutdown:
         return not self._cluster.image.brokers.keys() - {self._broker_id}
 
     async def _wait_for_others(self, timeout_s: float) -> None:
-        """Somebody may yet catch up; if all others leave, there is nobody to wait for."""
+        """Wait for followers to catch up. If all other brokers leave, there is nothing to wait for."""
         await self._cluster.wait_until(lambda image: self._is_alone, timeout_s)
 
     async def _ask(self) -> int | None:
-        """How many partitions are still led from here; None if the controller does not help."""
+        """Number of partitions that this broker still leads; None if the controller cannot or will not move them."""
         request = ControlledShutdownRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch)
         try:
             response = await self._link.ask(
                 request, ControlledShutdownResponse, ANSWER_TIMEOUT_S, reach_timeout_s=REACH_TIMEOUT_S
             )
         except KafkaError as error:
-            logger.warning("controlled shutdown: the controller does not help reason=%s", error)
+            logger.warning("controlled shutdown: no response of the controller reason=%s", error)
             return None
         if response.error_code != NO_ERROR:
             name = ERRORS_BY_CODE.get(response.error_code, UnknownServerError).__name__
-            logger.warning("controlled shutdown: the controller refuses error=%s", name)
+            logger.warning("controlled shutdown: refused by the controller error=%s", name)
             return None
         remaining = [f"{each.topic_name}-{each.partition_index}" for each in response.remaining_partitions]
         if remaining:

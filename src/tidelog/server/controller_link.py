@@ -1,4 +1,7 @@
-"""This broker's connection to the present controller, for what only the controller can do."""
+"""Connection to the active controller, for forwarded requests and controlled shutdown.
+
+It follows the controller to another broker, and retries until a deadline.
+"""
 
 from typing import TypeVar
 
@@ -17,15 +20,15 @@ from tidelog.types import BrokerId
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 CLIENT_ID_PREFIX = "tidelog-broker-to-controller-"
-"""The client id of such a connection begins with it: what comes that way is not passed on a second time."""
+"""Prefix of the client id of such connections. Requests with it are not forwarded a second time."""
 
 BACKOFF_S = 0.1
 SHORTEST_CONNECT_S = 1.0
-"""An attempt that was begun may take so long: a busy machine is not an absent one."""
+"""Minimum time for a connection attempt: a busy machine must not count as an absent one."""
 
 
 class ControllerLink:
-    """A kept connection to whichever broker is the controller; tried again until a deadline."""
+    """A persistent connection to the broker that is the controller."""
 
     def __init__(self, network: Network, clock: Clock, cluster: ClusterState, broker_id: BrokerId) -> None:
         self._clock = clock
@@ -40,9 +43,9 @@ class ControllerLink:
         *,
         reach_timeout_s: float | None = None,
     ) -> ResponseT:
-        """Raises NotController if no controller could be asked in time; RequestTimedOut if one was, in vain.
+        """Raises NotController if no controller was reached in time, RequestTimedOut if it did not respond in time.
 
-        After `reach_timeout_s` no further attempt to reach a controller is begun; otherwise after `timeout_s`.
+        No connection attempt starts after `reach_timeout_s` (default: `timeout_s`).
         """
         began = self._clock.monotonic()
         connection = await self._reach(began + (timeout_s if reach_timeout_s is None else reach_timeout_s))
@@ -64,16 +67,16 @@ class ControllerLink:
                 await self._wait_for_another(min(BACKOFF_S, left_s))
 
     async def _wait_for_another(self, timeout_s: float) -> None:
-        tried = self._present()
+        tried = self._current_endpoint()
         await self._cluster.wait_until(lambda image: self._endpoint_in(image) not in (tried, None), timeout_s)
 
     def _address(self) -> Address:
-        endpoint = self._present()
+        endpoint = self._current_endpoint()
         if endpoint is None:
             raise ConnectionLost("no controller is known")
         return Address(endpoint.host, endpoint.port)
 
-    def _present(self) -> Endpoint | None:
+    def _current_endpoint(self) -> Endpoint | None:
         return self._endpoint_in(self._cluster.image)
 
     def _endpoint_in(self, image: ClusterImage) -> Endpoint | None:
@@ -83,4 +86,4 @@ class ControllerLink:
         return controller.inter_broker_endpoint(self._cluster.static_settings.inter_broker_listener_name)
 
     def close(self) -> None:
-        self._connection.close("the broker stops")
+        self._connection.close("broker is shutting down")

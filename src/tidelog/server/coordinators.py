@@ -1,4 +1,4 @@
-"""The coordinators of one broker, for groups and for transactions: how their parts are wired together."""
+"""Group coordinator and transaction coordinator of one broker, with their wiring."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -84,7 +84,7 @@ class Coordinators:
         )
 
     def _on_image(self, image: ClusterImage) -> None:
-        """Groups forget the offsets of topics that are gone."""
+        """Delete committed offsets of deleted topics."""
         earlier, self._topics = self._topics, image.topics
         if image.topics is earlier:
             return
@@ -93,7 +93,7 @@ class Coordinators:
             self.groups.on_topics_deleted(deleted)
 
     async def close(self) -> None:
-        """Whoever still waits is told to look for another coordinator."""
+        """Pending requests are answered with NOT_COORDINATOR."""
         await self._internal_topics.close()
         await self.groups.topic.close()
         await self.transactions.close()
@@ -103,7 +103,7 @@ class Coordinators:
 
 
 class _ProducerIds:
-    """Those of the session of now: another session takes another block."""
+    """Producer ids of the current session: each session takes its own blocks."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership

@@ -1,11 +1,11 @@
-"""From a frame to its handler: the API table of the broker."""
+"""Request dispatch: decodes a frame, finds the handler of its API and version, encodes the response (KafkaApis)."""
 
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
 from importlib import import_module
 from inspect import CORO_CREATED, getcoroutinestate
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.codec import decoder, encoder
@@ -16,7 +16,6 @@ from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import FramePart
 from tidelog.runtime.turns import Turns
-from tidelog.server.outcome import HandlerOutcome, Outcome
 from tidelog.types import BrokerId
 
 if TYPE_CHECKING:
@@ -26,18 +25,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Outcome: TypeAlias = Response | Deferred[Any] | None
+"""The outcome of a request: a response, a response later, or none (acks=0: the client expects no answer)."""
+
+HandlerOutcome: TypeAlias = Outcome | Coroutine[Any, Any, Response | None]
+"""Return type of handlers. `Route.start` runs a coroutine as a task; its callers see an Outcome only."""
+
 MAX_ELEMENTS_ON_LOOP = 1024
-"""Decoding so many takes a few milliseconds, which nothing divides."""
+"""Decoding this many takes a few milliseconds without interruption. Larger requests are decoded by a worker."""
 
 PRODUCE = 0
 MAX_PRODUCED_ELEMENTS = 4096
-"""Decoded on the loop, since requests of one connection are appended in order."""
+"""Produce is always decoded on the event loop, since requests of one connection are appended in order."""
 
 MAX_CLIENT_ELEMENTS = 2**14
-"""Topics, partitions, groups and the like that one request of a client may name; it is closed if it names more."""
+"""Maximum elements (topics, partitions, groups) in one request of a client. Above it the connection is closed."""
 
 MAX_TRUSTED_ELEMENTS = 2**22
-"""A controller may tell a broker of all partitions at once."""
+"""A controller may send the state of all partitions in one request."""
 
 MAX_ELEMENTS = {
     PRODUCE: MAX_PRODUCED_ELEMENTS,
@@ -47,15 +52,16 @@ MAX_ELEMENTS = {
     6: MAX_TRUSTED_ELEMENTS,
     27: 2**16,
 }
-"""By API. Brokers ask too, and may not be known as such yet: Fetch, what controllers say, WriteTxnMarkers."""
+"""Limits by API key, for APIs that brokers send before they are trusted: Fetch, LeaderAndIsr, StopReplica,
+UpdateMetadata, WriteTxnMarkers."""
 
 
 class UnsupportedRequest(Exception):
     """An API or version that this broker did not advertise."""
 
 
-class Call:
-    """What a handler may want to know about its request besides the content."""
+class RequestContext:
+    """Context of one request besides its content: connection, API version, client id."""
 
     __slots__ = ("client_id", "connection", "correlation_id", "runs_as_task", "services", "version")
 
@@ -68,22 +74,22 @@ class Call:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.runs_as_task = False
-        """The handler is a coroutine: it may run for long, and its response may be large."""
+        """The handler is a coroutine. It may run long, and its response may be large."""
 
     def trust_controller(self, sender: "Sender") -> None:
-        """It knows the epoch of this broker, which no client is told."""
-        if self.services.control_plane.knows_this_life(sender):
+        """The sender knows the epoch of this broker, which clients never learn."""
+        if self.services.control_plane.has_current_broker_epoch(sender):
             self.connection.trust()
 
     def trust_follower(self, replica_id: BrokerId, replica_epoch: int) -> None:
-        """It knows its own epoch, which no client is told."""
+        """The sender knows its own broker epoch, which clients never learn."""
         broker = self.services.cluster.image.brokers.get(replica_id)
         if broker is not None and broker.epoch == replica_epoch:
             self.connection.trust()
 
 
 class Route:
-    """One version of one API, with its compiled codec. Made when first asked for."""
+    """One version of one API, with its compiled codec. Created with the first request."""
 
     __slots__ = ("_decode", "_encode", "_handle", "_max_elements", "api_key", "name", "version")
 
@@ -98,49 +104,51 @@ class Route:
         name = api.request.__module__.rpartition(".")[2]  # one file per API, named alike in messages and handlers
         self._handle = getattr(import_module(f"tidelog.server.handlers.{name}"), f"handle_{name}")
 
-    def start(self, frame: memoryview, position: int, call: Call) -> Outcome:
-        """Requests with very many elements, from clients, are decoded by a worker first."""
+    def start(self, frame: memoryview, position: int, context: RequestContext) -> Outcome:
+        """Decode and start a request. Requests of clients with very many elements are decoded by a worker."""
         try:
-            is_trusted = call.connection.channel.is_privileged
+            is_trusted = context.connection.channel.is_privileged
             request, _ = self._decode(frame, position, MAX_TRUSTED_ELEMENTS if is_trusted else self._max_elements)
         except TooManyElements:
-            outcome: HandlerOutcome = self._start_large(bytes(frame), position, call)
+            outcome: HandlerOutcome = self._start_large(bytes(frame), position, context)
         else:
-            outcome = self._handle(request, call)
-        return self._run(outcome, call) if isinstance(outcome, Coroutine) else outcome
+            outcome = self._handle(request, context)
+        return self._run(outcome, context) if isinstance(outcome, Coroutine) else outcome
 
-    async def _start_large(self, frame: bytes, position: int, call: Call) -> Response | None:
+    async def _start_large(self, frame: bytes, position: int, context: RequestContext) -> Response | None:
         limit = MAX_ELEMENTS.get(self.api_key, MAX_CLIENT_ELEMENTS)
-        request, _ = await call.services.large_messages.run(self._decode, memoryview(frame), position, limit)
-        outcome: HandlerOutcome = self._handle(request, call)
+        request, _ = await context.services.large_messages.run(self._decode, memoryview(frame), position, limit)
+        outcome: HandlerOutcome = self._handle(request, context)
         if isinstance(outcome, Deferred):
             response: Response | None = await outcome.wait()
             return response
         return await outcome if isinstance(outcome, Coroutine) else outcome
 
-    def _run(self, coroutine: Coroutine[Any, Any, Response | None], call: Call) -> Deferred[Response | None]:
-        call.runs_as_task = True
-        if self.api_key == PRODUCE or call.connection.is_privileged:
+    def _run(
+        self, coroutine: Coroutine[Any, Any, Response | None], context: RequestContext
+    ) -> Deferred[Response | None]:
+        context.runs_as_task = True
+        if self.api_key == PRODUCE or context.connection.is_privileged:
             return _as_deferred(coroutine)
-        return _as_deferred(coroutine, call.services.turns)
+        return _as_deferred(coroutine, context.services.turns)
 
-    def encode(self, response: Response, call: Call) -> list[FramePart]:
-        parts: list[FramePart] = [response_header(self.api_key, self.version, call.correlation_id)]
+    def encode(self, response: Response, context: RequestContext) -> list[FramePart]:
+        parts: list[FramePart] = [response_header(self.api_key, self.version, context.correlation_id)]
         self._encode(response, parts.append)
         return parts
 
-    def encode_in_worker(self, response: Response, call: Call) -> Deferred[list[FramePart]]:
-        """For responses with very many parts."""
-        return _as_deferred(call.services.large_messages.run(self._encode_joined, response, call))
+    def encode_in_worker(self, response: Response, context: RequestContext) -> Deferred[list[FramePart]]:
+        """Encode a response with very many parts in a worker."""
+        return _as_deferred(context.services.large_messages.run(self._encode_joined, response, context))
 
-    def _encode_joined(self, response: Response, call: Call) -> list[FramePart]:
-        parts = self.encode(response, call)
+    def _encode_joined(self, response: Response, context: RequestContext) -> list[FramePart]:
+        parts = self.encode(response, context)
         buffers = [part for part in parts if not isinstance(part, FileSlice)]
         return [b"".join(buffers)] if len(buffers) == len(parts) else parts
 
 
 def _as_deferred(coroutine: Coroutine[Any, Any, T], turns: Turns | None = None) -> Deferred[T]:
-    """The one place where a coroutine becomes a Deferred: a task, which is cancelled if that is abandoned."""
+    """Run a coroutine as a task, which is cancelled if the Deferred is abandoned. The only such place."""
     deferred: Deferred[T] = Deferred()
 
     async def run() -> None:
@@ -148,7 +156,7 @@ def _as_deferred(coroutine: Coroutine[Any, Any, T], turns: Turns | None = None) 
             if turns is not None:
                 await turns.wait()
             value = await coroutine
-        except Exception as error:  # noqa: BLE001 - whoever listens has to deal with it
+        except Exception as error:  # noqa: BLE001 - the listener handles it
             deferred.fail(error)
         else:
             deferred.resolve(value)
@@ -161,35 +169,35 @@ def _as_deferred(coroutine: Coroutine[Any, Any, T], turns: Turns | None = None) 
 def _cancel(task: asyncio.Task[None], coroutine: Coroutine[Any, Any, Any]) -> None:
     task.cancel()
     if getcoroutinestate(coroutine) == CORO_CREATED:
-        coroutine.close()  # the task will not come to it
+        coroutine.close()  # the cancelled task never starts it, and Python would warn
 
 
 class UnsupportedApiVersionsRoute(Route):
-    """A client newer than us asks ApiVersions in a version we lack: it is told ours, in the form of version 0."""
+    """ApiVersions in a version newer than ours: answered in version 0 with the supported versions (KIP-511)."""
 
-    def start(self, frame: memoryview, position: int, call: Call) -> Outcome:
+    def start(self, frame: memoryview, position: int, context: RequestContext) -> Outcome:
         from tidelog.server.handlers.api_versions import unsupported_version_response
 
         return unsupported_version_response()
 
 
 class Dispatcher:
-    """Finds the route of each request."""
+    """Finds and caches the route of each API version."""
 
     def __init__(self, services: "Services") -> None:
         self._services = services
         self.turns = services.turns
         self._routes: dict[tuple[int, int], Route] = {}
 
-    def start(self, frame: memoryview, connection: "Connection") -> tuple[Route, Call, Outcome]:
-        """Decode the request and begin it. What can be done at once is done when this returns."""
+    def start(self, frame: memoryview, connection: "Connection") -> tuple[Route, RequestContext, Outcome]:
+        """Decode the request and start its handler. Everything that needs no waiting is done when this returns."""
         header, position = read_request_header(frame)
         key = (header.api_key, header.api_version)
         route = self._routes.get(key)
         if route is None:
             route = self._routes[key] = self._find_route(*key)
-        call = Call(self._services, connection, route.version, header.correlation_id, header.client_id)
-        return route, call, route.start(frame, position, call)
+        context = RequestContext(self._services, connection, route.version, header.correlation_id, header.client_id)
+        return route, context, route.start(frame, position, context)
 
     def _find_route(self, api_key: int, version: int) -> Route:
         api = API_KEYS.get(api_key)

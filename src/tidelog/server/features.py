@@ -1,4 +1,4 @@
-"""What the cluster can do beyond its APIs, as clients are told by ApiVersions (KIP-584)."""
+"""Feature levels that ApiVersions reports: supported by this broker and finalized in the cluster (KIP-584)."""
 
 from typing import NamedTuple
 
@@ -10,18 +10,18 @@ class Feature(NamedTuple):
     min_level: int
     max_level: int
     level: int | None
-    """In effect in the whole cluster; None for what every client may simply use."""
+    """The finalized level of the cluster; None for a feature that clients use without finalization."""
 
 
 FEATURES = (
     Feature("group.version", 0, 1, 1),
-    # From level 2 on every transaction has a producer epoch of its own, and Produce adds partitions to it (KIP-890).
+    # From level 2 on each transaction has its own producer epoch, and Produce adds partitions to it (KIP-890).
     Feature("transaction.version", 0, 2, 2),
-    # Ours: many producers write one transaction, which a single record decides.
+    # Not in Kafka: many producers write one transaction, which a single record commits.
     Feature("tidelog.transaction.groups", 1, 1, None),
 )
 FEATURES_EPOCH = 0
-"""They never change while brokers run. Clients take a negative epoch for not knowing."""
+"""Features never change while brokers run. Clients read a negative epoch as "unknown"."""
 
 LEVEL_ZERO_FROM_VERSION = 4
 """Older clients refuse a feature that starts at level 0 (KIP-1022)."""

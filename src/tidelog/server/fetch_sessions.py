@@ -1,8 +1,8 @@
-"""Fetch sessions on the serving side (R22, KIP-227): the broker remembers what a reader wants, and tells what changed.
+"""Fetch session cache (R22, KIP-227): the broker remembers the partitions of a reader, and answers with changes only.
 
-Every partition of a session has an entry that observes it. An entry is dirty when it may have something to say;
-a round of fetching looks only at dirty entries and at those the request names, so that a thousand partitions of
-which one moves cost what one costs.
+Every partition of a session has a CachedPartition that observes it, and marks itself dirty when its response may have
+changed. A fetch visits only dirty partitions and those that the request names: a session of a thousand partitions,
+one of them active, costs what a session of one partition costs.
 """
 
 from bisect import bisect_left, insort
@@ -28,7 +28,7 @@ from tidelog.replication.partition import Partition
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Observer, Purgatory, Watchers
 from tidelog.runtime.randomness import Randomness
-from tidelog.server.fetching import AnyFetch, Fetch, Reader, SessionlessFetch, Wanted
+from tidelog.server.fetching import AnyFetch, Fetch, Reader, RequestedPartition, SessionlessFetch
 from tidelog.types import NO_OFFSET, Uuid
 
 FINAL_EPOCH = -1
@@ -36,19 +36,19 @@ FULL_EPOCH = 0
 LAST_EPOCH = 2**31 - 1
 
 EVICTION_S = 120.0
-"""A session unused for this long is forgotten; one that exists for this long gives way to a larger one."""
+"""Age without use at which a session is evicted, and age at which a larger session may evict it."""
 
-EntryKey: TypeAlias = tuple[str | Uuid, int]
-Rank: TypeAlias = tuple[bool, int, int]
-"""Privileged, size, id: the lowest is the first to go."""
+CachedPartitionKey: TypeAlias = tuple[str | Uuid, int]
+EvictableKey: TypeAlias = tuple[bool, int, int]
+"""Privileged, number of partitions, session id: the lowest key is evicted first."""
 
 
-class SessionEntry(Wanted):
-    """One partition of a session, and what the reader was last told of it."""
+class CachedPartition(RequestedPartition):
+    """One partition of a session, with the offsets of its last response."""
 
     __slots__ = ("_quiet", "_watched", "high_watermark", "log_start_offset", "session")
 
-    def __init__(self, session: "Session", topic: str, topic_id: Uuid, request: FetchPartition) -> None:
+    def __init__(self, session: "FetchSession", topic: str, topic_id: Uuid, request: FetchPartition) -> None:
         super().__init__(topic, topic_id, request)
         self.session = session
         self.high_watermark = NO_OFFSET
@@ -57,7 +57,7 @@ class SessionEntry(Wanted):
         self._quiet = _QuietObserver(self)
 
     def ask(self, request: FetchPartition) -> None:
-        """Whoever names a partition again and has not moved on may not have taken what it was told."""
+        """Update the request parameters. A reader that has not advanced may have missed the last response."""
         known, self.request = self.request, request
         is_new_epoch = request.current_leader_epoch != known.current_leader_epoch
         if is_new_epoch or request.fetch_offset <= known.fetch_offset:
@@ -71,7 +71,7 @@ class SessionEntry(Wanted):
             session.purgatory.changed(session.watchers)
 
     def find(self, reader: Reader) -> None:
-        """The partition may have come, gone or been made anew since the last look."""
+        """Look up the partition: it may have been created, deleted or recreated since the last fetch."""
         try:
             partition = reader.find(self)
         except KafkaError as error:
@@ -85,7 +85,7 @@ class SessionEntry(Wanted):
     def _observe(self, partition: Partition, reader: Reader) -> None:
         self.partition, self.error_code = partition, NO_ERROR
         if reader.is_follower:
-            # A new high watermark is told with the next answer, and is no reason to give one.
+            # A new high watermark goes out with the next response, and does not complete a waiting fetch.
             self._watched = ((partition.end_watchers, self), (partition.watchers, self._quiet))
         else:
             self._watched = ((partition.watchers, self),)
@@ -97,8 +97,8 @@ class SessionEntry(Wanted):
             watchers.observers.pop(observer, None)
         self.partition, self._watched = None, ()
 
-    def is_told_by(self, data: PartitionData) -> bool:
-        """Whether there is anything in it that the reader does not know."""
+    def must_respond(self, data: PartitionData) -> bool:
+        """Whether `data` contains anything that the reader does not have."""
         return (
             bool(data.records)
             or data.error_code != NO_ERROR
@@ -107,26 +107,26 @@ class SessionEntry(Wanted):
             or data.log_start_offset != self.log_start_offset
         )
 
-    def on_told(self, data: PartitionData) -> None:
-        # After an error or a divergence the reader is told again as soon as all is well.
+    def record_response(self, data: PartitionData) -> None:
+        # After an error or a divergence the next good response must be sent in any case.
         self.high_watermark = data.high_watermark if data.diverging_epoch is None else NO_OFFSET
         self.log_start_offset = data.log_start_offset
 
 
 class _QuietObserver:
-    """Marks an entry without waking its reader."""
+    """Marks a cached partition dirty without completing the waiting fetch."""
 
     __slots__ = ("_entry",)
 
-    def __init__(self, entry: SessionEntry) -> None:
+    def __init__(self, entry: CachedPartition) -> None:
         self._entry = entry
 
     def on_changed(self) -> None:
         self._entry.session.dirty[self._entry] = None
 
 
-class Session:
-    """What one reader wants, and which of it may have something to say, first in line first."""
+class FetchSession:
+    """The partitions of one reader, and the dirty ones among them in order."""
 
     __slots__ = (
         "created_at",
@@ -151,23 +151,23 @@ class Session:
         self.epoch = FULL_EPOCH
         self.created_at = self.used_at = now
         self.is_closed = False
-        self.rank: tuple[Rank, bool] | None = None
-        self.entries: dict[EntryKey, SessionEntry] = {}
-        self.dirty: dict[SessionEntry, None] = {}
-        self.woken: dict[SessionEntry, None] = {}
-        """What changed while a request waits."""
+        self.rank: tuple[EvictableKey, bool] | None = None
+        self.entries: dict[CachedPartitionKey, CachedPartition] = {}
+        self.dirty: dict[CachedPartition, None] = {}
+        self.woken: dict[CachedPartition, None] = {}
+        """Partitions that changed while a fetch waits."""
         self.watchers = Watchers()
         self.purgatory = purgatory
 
     def update(self, request: FetchRequest) -> None:
         for topic in request.topics:
             name = topic.topic_id if self.uses_topic_ids else topic.topic
-            for wanted in topic.partitions:
-                entry = self.entries.get((name, wanted.partition))
+            for requested in topic.partitions:
+                entry = self.entries.get((name, requested.partition))
                 if entry is None:
-                    entry = SessionEntry(self, topic.topic, topic.topic_id, wanted)
-                    self.entries[name, wanted.partition] = entry
-                entry.ask(wanted)
+                    entry = CachedPartition(self, topic.topic, topic.topic_id, requested)
+                    self.entries[name, requested.partition] = entry
+                entry.ask(requested)
                 self.dirty[entry] = None
         for forgotten in request.forgotten_topics_data:
             name = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
@@ -180,8 +180,8 @@ class Session:
     def advance(self) -> None:
         self.epoch = 1 if self.epoch == LAST_EPOCH else self.epoch + 1
 
-    def give_up_waiting(self) -> None:
-        """Whoever waits with an earlier request is answered with what there is."""
+    def complete_waiting_fetches(self) -> None:
+        """Complete waiting fetches of the session with the data available now."""
         for operation in list(self.watchers.operations):
             operation.complete()
 
@@ -191,41 +191,41 @@ class Session:
             entry.leave()
         self.entries.clear()
         self.dirty.clear()
-        self.give_up_waiting()
+        self.complete_waiting_fetches()
 
 
-class SessionFetch(Fetch[SessionEntry]):
-    """One request of a session. It waits for the session, not for each of its partitions."""
+class SessionFetch(Fetch[CachedPartition]):
+    """One fetch of a session. It waits on the watchers of the session, not of each partition."""
 
-    __slots__ = ("_epoch", "_is_full", "_looked_at", "_session")
+    __slots__ = ("_epoch", "_is_full", "_session", "_visited")
 
-    def __init__(self, request: FetchRequest, reader: Reader, session: Session, *, is_full: bool) -> None:
+    def __init__(self, request: FetchRequest, reader: Reader, session: FetchSession, *, is_full: bool) -> None:
         super().__init__(request, reader)
-        self.wants_anything = True
+        self.has_partitions = True
         self._session = session
         self._epoch = session.epoch
         self._is_full = is_full
-        self._looked_at: list[SessionEntry] = []
+        self._visited: list[CachedPartition] = []
 
     @property
     def size(self) -> int:
         return len(self._session.entries if self._is_full else self._session.dirty)
 
-    def begin(self) -> Sequence[SessionEntry]:
-        """What is taken off the dirty ones returns to them if it changes meanwhile or still has something to say."""
+    def begin(self) -> Sequence[CachedPartition]:
+        """Start a pass over the dirty partitions. A partition becomes dirty again if it changes, or has more data."""
         if self.found:
             self._clear()
         session = self._session
-        self._looked_at = list(session.entries.values() if self._is_full else session.dirty)
+        self._visited = list(session.entries.values() if self._is_full else session.dirty)
         session.dirty.clear()
-        return self._looked_at
+        return self._visited
 
-    def find(self, wanted: SessionEntry) -> None:
-        wanted.find(self.reader)
+    def find(self, requested: CachedPartition) -> None:
+        requested.find(self.reader)
 
     @property
-    def is_overtaken(self) -> bool:
-        """`response` says so then. An entry that was removed meanwhile must not be found again."""
+    def is_superseded(self) -> bool:
+        """A later request closed or advanced the session. Removed partitions must not be looked up again."""
         return self._session.is_closed or self._session.epoch != self._epoch
 
     def response(self) -> FetchResponse:
@@ -233,49 +233,49 @@ class SessionFetch(Fetch[SessionEntry]):
         if session.is_closed:
             return FetchResponse(error_code=FetchSessionIdNotFound.code)
         if session.epoch != self._epoch:  # a later request of the session came while this one waited
-            self.put_back()
+            self.requeue()
             return FetchResponse(error_code=InvalidFetchSessionEpoch.code)
         topics: dict[str | Uuid, FetchableTopicResponse] = {}
         for entry, data in self.found:
-            if self._is_full or entry.is_told_by(data):
+            if self._is_full or entry.must_respond(data):
                 name = entry.topic_id if session.uses_topic_ids else entry.topic
                 topic = topics.get(name)
                 if topic is None:
                     topic = topics[name] = FetchableTopicResponse(entry.topic, entry.topic_id, [])
                 topic.partitions.append(data)
-                entry.on_told(data)
-        self._mark_what_may_have_more()
+                entry.record_response(data)
+        self._mark_dirty()
         return FetchResponse(session_id=session.id, responses=list(topics.values()))
 
-    def _mark_what_may_have_more(self) -> None:
-        """Those that were given records go to the end of the line, so that none starves."""
+    def _mark_dirty(self) -> None:
+        """Partitions that returned records move to the end of the order, so that none starves."""
         dirty = self._session.dirty
         for entry, data in self.found:
             if data.error_code != NO_ERROR:
-                entry.leave()  # the next request finds it again; of a session left behind nothing stays
-            if not data.records and (_is_news(data) or entry.is_ready(self.reader)):
+                entry.leave()  # the next fetch looks it up again; an abandoned session observes nothing
+            if not data.records and (_is_error_or_divergence(data) or entry.is_ready(self.reader)):
                 dirty[entry] = None
         for entry, data in self.found:
             if data.records:
                 dirty[entry] = None
 
-    def put_back(self) -> None:
-        self._session.dirty.update(dict.fromkeys(self._looked_at))
+    def requeue(self) -> None:
+        self._session.dirty.update(dict.fromkeys(self._visited))
 
     def watched(self) -> list[Watchers]:
         session = self._session
         for entry, data in self.found:
-            if entry.is_told_by(data) or entry.is_ready(self.reader):
+            if entry.must_respond(data) or entry.is_ready(self.reader):
                 session.dirty[entry] = None
         session.woken.clear()
         return [session.watchers]
 
-    def changed(self, watchers: Watchers) -> Iterable[SessionEntry]:
+    def changed(self, watchers: Watchers) -> Iterable[CachedPartition]:
         woken, self._session.woken = self._session.woken, {}
         return woken
 
 
-def _is_news(data: PartitionData) -> bool:
+def _is_error_or_divergence(data: PartitionData) -> bool:
     return data.error_code != NO_ERROR or data.diverging_epoch is not None
 
 
@@ -285,8 +285,8 @@ class FetchSessionStatistics(NamedTuple):
     evictions: int
 
 
-class FetchSessions:
-    """The sessions of one broker, as many as there are slots; who must give way to whom is as in Kafka."""
+class FetchSessionCache:
+    """The sessions of one broker, limited by slots; evicted by Kafka's rules."""
 
     def __init__(
         self, purgatory: Purgatory, randomness: Randomness, clock: Clock, max_sessions: Callable[[], int]
@@ -295,10 +295,10 @@ class FetchSessions:
         self._randomness = randomness
         self._clock = clock
         self._max_sessions = max_sessions
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
-        """The one unused the longest first."""
-        self._giving_way_to_all: list[Rank] = []
-        self._giving_way_to_followers: list[Rank] = []
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        """Least recently used first."""
+        self._evictable_by_all: list[EvictableKey] = []
+        self._evictable_by_privileged: list[EvictableKey] = []
         self._evictions = 0
 
     def statistics(self) -> FetchSessionStatistics:
@@ -309,7 +309,7 @@ class FetchSessions:
         )
 
     def begin(self, request: FetchRequest, reader: Reader) -> AnyFetch:
-        """The fetch that the request is a part of. Raises what sends the reader back to a full request."""
+        """Create the fetch of a request. Raises an error that makes the reader send a full fetch request."""
         if request.session_epoch in (FULL_EPOCH, FINAL_EPOCH):
             return self._begin_full(request, reader)
         session = self._sessions.get(request.session_id)
@@ -319,8 +319,8 @@ class FetchSessions:
             raise InvalidFetchSessionEpoch
         if reader.uses_topic_ids != session.uses_topic_ids:
             raise FetchSessionTopicIdError
-        # Whoever asks again has something new to ask, and gets the answer to this only after the one that waits.
-        session.give_up_waiting()
+        # Responses leave in order: the waiting fetch must complete before this one can be answered.
+        session.complete_waiting_fetches()
         session.advance()
         session.update(request)
         if not session.entries:
@@ -335,9 +335,9 @@ class FetchSessions:
             self._remove(earlier)
         self._remove_abandoned()
         size = sum(len(topic.partitions) for topic in request.topics)
-        if request.session_epoch == FINAL_EPOCH or not size or not self._make_room(reader.is_follower, size):
+        if request.session_epoch == FINAL_EPOCH or not size or not self._try_evict(reader.is_follower, size):
             return SessionlessFetch(request, reader)
-        session = Session(self._new_id(), reader, self._purgatory, self._clock.monotonic())
+        session = FetchSession(self._new_id(), reader, self._purgatory, self._clock.monotonic())
         session.advance()
         session.update(request)
         self._sessions[session.id] = session
@@ -350,28 +350,28 @@ class FetchSessions:
             if session_id not in self._sessions:
                 return session_id
 
-    # -- eviction
+    # ---- eviction
 
-    def _make_room(self, is_privileged: bool, size: int) -> bool:
+    def _try_evict(self, is_privileged: bool, size: int) -> bool:
         if len(self._sessions) < self._max_sessions():
             return True
-        ranks = self._giving_way_to_followers if is_privileged else self._giving_way_to_all
+        ranks = self._evictable_by_privileged if is_privileged else self._evictable_by_all
         if not ranks or (is_privileged, size, 0) < ranks[0]:
             return False
         self._evict(self._sessions[ranks[0][2]])
         return True
 
     def _remove_abandoned(self) -> None:
-        """Kafka leaves them until there is no room; here each costs a little whenever one of its partitions moves."""
+        """Kafka keeps them until slots run out. Here each costs a little whenever one of its partitions changes."""
         limit = self._clock.monotonic() - EVICTION_S
         while self._sessions and (stalest := next(iter(self._sessions.values()))).used_at < limit:
             self._evict(stalest)
 
-    def _evict(self, session: Session) -> None:
+    def _evict(self, session: FetchSession) -> None:
         self._remove(session)
         self._evictions += 1
 
-    def _touch(self, session: Session) -> None:
+    def _touch(self, session: FetchSession) -> None:
         now = self._clock.monotonic()
         session.used_at = now
         self._sessions.move_to_end(session.id)
@@ -381,19 +381,19 @@ class FetchSessions:
             self._forget_rank(session)
             session.rank = (rank, is_old)
             if is_old:
-                insort(self._giving_way_to_all, rank)
+                insort(self._evictable_by_all, rank)
             if is_old or not session.is_privileged:
-                insort(self._giving_way_to_followers, rank)
+                insort(self._evictable_by_privileged, rank)
 
-    def _forget_rank(self, session: Session) -> None:
+    def _forget_rank(self, session: FetchSession) -> None:
         if session.rank is not None:
             rank, _ = session.rank
-            for ranks in (self._giving_way_to_all, self._giving_way_to_followers):
+            for ranks in (self._evictable_by_all, self._evictable_by_privileged):
                 position = bisect_left(ranks, rank)
                 if position < len(ranks) and ranks[position] == rank:
                     del ranks[position]
 
-    def _remove(self, session: Session) -> None:
+    def _remove(self, session: FetchSession) -> None:
         del self._sessions[session.id]
         self._forget_rank(session)
         session.close()

@@ -1,4 +1,7 @@
-"""One Fetch on its way to an answer (R15): collects what partitions decide to give, and says what to wait for."""
+"""State of one Fetch request (R15): collects the data of its partitions, and names the watchers to wait on.
+
+Partitions decide what a reader gets (`Partition.fetch_records`).
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -17,15 +20,15 @@ from tidelog.replication.fetch_reads import FetchParams
 from tidelog.replication.partition import Partition
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import Watchers
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.storage.segment import NotCached
 from tidelog.types import Uuid
 
 NO_SESSION = 0
 
 
-class Wanted:
-    """One partition that is asked for, found or not."""
+class RequestedPartition:
+    """One partition of a Fetch request, found or not."""
 
     __slots__ = ("error_code", "partition", "request", "topic", "topic_id")
 
@@ -34,35 +37,35 @@ class Wanted:
         self.topic_id = topic_id
         self.request = request
         self.partition: Partition | None = None
-        self.error_code = NO_ERROR  # why it was not found
+        self.error_code = NO_ERROR  # set if the partition was not found
 
     def is_ready(self, params: FetchParams) -> bool:
-        """Whether reading now would bring records or an error; found without reading."""
+        """Whether reading now would return records or an error; decided without reading."""
         return self.partition is None or self.partition.is_ready_to_fetch(params, self.request)
 
 
 class Reader(FetchParams):
-    """Who asks, and by which call."""
+    """The reader of a Fetch request: a follower or a consumer, with its request context."""
 
-    __slots__ = ("call", "services", "uses_topic_ids")
+    __slots__ = ("context", "services", "uses_topic_ids")
 
-    def __init__(self, request: FetchRequest, call: Call) -> None:
+    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         state = request.replica_state
         if state is None:
             super().__init__(request.replica_id, -1, request.isolation_level)
         else:
             super().__init__(state.replica_id, state.replica_epoch, request.isolation_level)
-        self.call = call
-        self.uses_topic_ids = call.version >= TOPIC_IDS_FROM_VERSION
-        self.services = call.services
+        self.context = context
+        self.uses_topic_ids = context.version >= TOPIC_IDS_FROM_VERSION
+        self.services = context.services
 
-    def find(self, wanted: Wanted) -> Partition:
-        services, index = self.services, wanted.request.partition
+    def find(self, requested: RequestedPartition) -> Partition:
+        services, index = self.services, requested.request.partition
         if not self.uses_topic_ids:
-            partition = services.partition(wanted.topic, index)
+            partition = services.partition(requested.topic, index)
         else:
-            partition = services.partition(services.cluster.topic_name(wanted.topic_id), index)
-            if partition.topic_id != wanted.topic_id:
+            partition = services.partition(services.cluster.topic_name(requested.topic_id), index)
+            if partition.topic_id != requested.topic_id:
                 raise InconsistentTopicId
         partition.traffic.fetches += 1
         return partition
@@ -82,73 +85,73 @@ def failed(index: int, error_code: int) -> PartitionData:
     )
 
 
-W = TypeVar("W", bound=Wanted)
+W = TypeVar("W", bound=RequestedPartition)
 
 
 class Fetch(ABC, Generic[W]):
-    """One request. It is read in one pass or, while it does not have enough, in several.
+    """One Fetch request. It is read in one pass; if that returns too little, in another pass later.
 
-    A pass is `begin`, then `find` and `read_one` for each partition that this named, on the event loop. Where a disk
-    would have to be waited for (`is_cold`) a worker reads all of it once more: `read_in_worker` changes nothing else.
+    A pass is `begin`, then `find` and `read_one` for each partition that `begin` returned, on the event loop. If the
+    data is not in the page cache (`is_uncached`), a worker reads all of it again with `read_in_worker`.
     """
 
     __slots__ = (
         "bytes_read",
         "found",
-        "has_news",
-        "is_cold",
+        "has_error_or_divergence",
+        "has_partitions",
+        "is_uncached",
         "max_bytes",
         "reader",
         "sizes",
         "slices",
-        "wants_anything",
     )
 
     def __init__(self, request: FetchRequest, reader: Reader) -> None:
         self.reader = reader
-        self.wants_anything = bool(request.topics)
+        self.has_partitions = bool(request.topics)
         self.max_bytes = min(request.max_bytes, reader.services.settings.fetch_max_bytes)
         self._clear()
 
     def _clear(self) -> None:
         self.bytes_read = 0
-        self.has_news = False  # an error or a diverging epoch: nothing to wait for
-        self.is_cold = False
+        self.has_error_or_divergence = False  # answered at once
+        self.is_uncached = False
         self.slices: list[FileSlice] = []
         self.sizes: dict[W, int] = {}
         self.found: list[tuple[W, PartitionData]] = []
-        """What this pass has read, in order."""
+        """Data of this pass, in order."""
 
     # ---- a pass
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many partitions a pass looks at."""
+        """Number of partitions that a pass visits."""
 
     @abstractmethod
     def begin(self) -> Sequence[W]:
-        """Start a pass: the partitions that it looks at."""
+        """Start a pass and return the partitions to visit."""
 
     @abstractmethod
-    def find(self, wanted: W) -> None:
-        """Look up the partition, or note why there is none."""
+    def find(self, requested: W) -> None:
+        """Look up the partition, or record the error."""
 
     def read_in_worker(self) -> None:
-        looked_at = [wanted for wanted, _ in self.found]
+        visited = [requested for requested, _ in self.found]
         self._clear()
-        for wanted in looked_at:
-            self.read_one(wanted, None, may_block=True)
+        for requested in visited:
+            self.read_one(requested, None, may_block=True)
 
-    def read_one(self, wanted: W, recorded_at_ms: int | None, *, may_block: bool = False) -> None:
-        """At most as many bytes as are left, unless nothing was read yet: then one whole batch in any case.
+    def read_one(self, requested: W, recorded_at_ms: int | None, *, may_block: bool = False) -> None:
+        """Read up to the remaining bytes; the first partition returns at least one whole batch (KIP-74).
 
-        `recorded_at_ms`: when the request of a follower came; None if it was recorded before (R17).
+        `recorded_at_ms`: arrival of a follower's request; None for consumers and repeated passes (R17).
         """
-        partition, request, bytes_read = wanted.partition, wanted.request, self.bytes_read
+        partition, request, bytes_read = requested.partition, requested.request, self.bytes_read
         if partition is None:
-            self.has_news = True
-            self.found.append((wanted, failed(request.partition, wanted.error_code)))
+            self.has_error_or_divergence = True
+            self.found.append((requested, failed(request.partition, requested.error_code)))
             return
         try:
             data = partition.fetch_records(
@@ -160,98 +163,100 @@ class Fetch(ABC, Generic[W]):
                 recorded_at_ms=recorded_at_ms,
             )
         except KafkaError as error:
-            self.has_news = True
+            self.has_error_or_divergence = True
             partition.traffic.count_failed_fetch(error)
             data = failed(request.partition, error.code)
         except NotCached:
-            self.is_cold = True
+            self.is_uncached = True
             data = failed(request.partition, NO_ERROR)
         else:
             records = data.records
             if isinstance(records, FileSlice):
                 self.bytes_read += len(records)
                 self.slices.append(records)
-                self.sizes[wanted] = len(records)
+                self.sizes[requested] = len(records)
             elif data.diverging_epoch is not None:
-                self.has_news = True
-        self.found.append((wanted, data))
+                self.has_error_or_divergence = True
+        self.found.append((requested, data))
 
     @property
-    def is_overtaken(self) -> bool:
-        """Whether the answer will be an error, whatever is read: no use to go on with the pass."""
+    def is_superseded(self) -> bool:
+        """Whether the response is an error in any case, so that the pass can stop."""
         return False
 
     def is_ready(self) -> bool:
-        """Whether something can be read by now that this pass has not found."""
-        return any(wanted.is_ready(self.reader) for wanted, _ in self.found)
+        """Whether data has arrived that this pass has not read."""
+        return any(requested.is_ready(self.reader) for requested, _ in self.found)
 
-    # ---- the answer
+    # ---- the response
 
     @abstractmethod
     def response(self) -> FetchResponse:
-        """What was read."""
+        """The response with the data that was read."""
 
     @abstractmethod
-    def put_back(self) -> None:
-        """What was read is not answered now."""
+    def requeue(self) -> None:
+        """The data of this pass is not sent: keep its partitions for the next one."""
 
     @abstractmethod
     def watched(self) -> list[Watchers]:
-        """What to wait for."""
+        """The watchers to wait on."""
 
     @abstractmethod
     def changed(self, watchers: Watchers) -> Iterable[W]:
-        """Which partitions may have moved when one of the watched has."""
+        """Partitions that may have changed when `watchers` fired."""
 
-    def count_sent(self) -> None:
-        """For metrics; what is read and not answered does not count."""
+    def record_bytes_out(self) -> None:
+        """Metrics of bytes out: only data that is sent counts."""
         if self.reader.is_follower:
             self.reader.services.replicas.traffic.replication_bytes_out += self.bytes_read
             return
-        for wanted, size in self.sizes.items():
-            if wanted.partition is not None:
-                wanted.partition.traffic.bytes_out += size
+        for requested, size in self.sizes.items():
+            if requested.partition is not None:
+                requested.partition.traffic.bytes_out += size
 
-    def readable_bytes(self, wanted: W) -> int:
-        """How much one partition has for this request by now. Raises what reading it would raise."""
-        if wanted.partition is None:
+    def readable_bytes(self, requested: W) -> int:
+        """Bytes that one partition has for this request now. Raises the errors of a read."""
+        if requested.partition is None:
             raise NotLeaderOrFollower
-        data = wanted.partition.fetch_records(self.reader, wanted.request, self.max_bytes)
+        data = requested.partition.fetch_records(self.reader, requested.request, self.max_bytes)
         return len(data.records or b"")
 
 
 AnyFetch: TypeAlias = Fetch[Any]
 
 
-class SessionlessFetch(Fetch[Wanted]):
-    """Names all it wants, and is told of all of it."""
+class SessionlessFetch(Fetch[RequestedPartition]):
+    """A full fetch without session: all requested partitions are in the response."""
 
-    __slots__ = ("_by_watchers", "_topics", "_wanted")
+    __slots__ = ("_by_watchers", "_requested", "_topics")
 
     def __init__(self, request: FetchRequest, reader: Reader) -> None:
         super().__init__(request, reader)
         self._topics = request.topics
-        self._wanted = [
-            Wanted(topic.topic, topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions
+        self._requested = [
+            RequestedPartition(topic.topic, topic.topic_id, requested)
+            for topic in request.topics
+            for requested in topic.partitions
         ]
-        self._by_watchers: dict[Watchers, Wanted] = {}
+        self._by_watchers: dict[Watchers, RequestedPartition] = {}
 
     @property
     def size(self) -> int:
-        return len(self._wanted)
+        return len(self._requested)
 
-    def begin(self) -> Sequence[Wanted]:
+    def begin(self) -> Sequence[RequestedPartition]:
         if self.found:
             self._clear()
-        return self._wanted
+        return self._requested
 
-    def find(self, wanted: Wanted) -> None:
-        """Once: whoever waits is told when something happens to the partition that was found."""
-        if wanted.partition is None and wanted.error_code == NO_ERROR:
+    def find(self, requested: RequestedPartition) -> None:
+        """Looked up once: a waiting fetch is woken by the partition that was found."""
+        if requested.partition is None and requested.error_code == NO_ERROR:
             try:
-                wanted.partition = self.reader.find(wanted)
+                requested.partition = self.reader.find(requested)
             except KafkaError as error:
-                wanted.error_code = error.code
+                requested.error_code = error.code
 
     def response(self) -> FetchResponse:
         read = iter(self.found)
@@ -263,14 +268,14 @@ class SessionlessFetch(Fetch[Wanted]):
             ],
         )
 
-    def put_back(self) -> None:
-        """Nothing is kept from one request to the next."""
+    def requeue(self) -> None:
+        """No state outlives the request."""
 
     def watched(self) -> list[Watchers]:
-        for wanted in self._wanted:
-            if wanted.partition is not None:
-                self._by_watchers[self.reader.watchers_of(wanted.partition)] = wanted
+        for requested in self._requested:
+            if requested.partition is not None:
+                self._by_watchers[self.reader.watchers_of(requested.partition)] = requested
         return list(self._by_watchers)
 
-    def changed(self, watchers: Watchers) -> Iterable[Wanted]:
+    def changed(self, watchers: Watchers) -> Iterable[RequestedPartition]:
         return (self._by_watchers[watchers],)

@@ -1,4 +1,4 @@
-"""Requests that only the controller can carry out: any other broker passes them on and relays the answer."""
+"""Forwarding of requests that only the controller can process, and waiting for their effect (ForwardingManager)."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,21 +14,21 @@ from tidelog.types import NO_BROKER
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 GRACE_S = 1.0
-"""How much longer than the controller itself to wait for its answer, and then for this broker to hear of the result."""
+"""Extra time for the controller's response beyond its own timeout, and for UpdateMetadata to arrive here."""
 
 
 def is_from_broker(client_id: str | None) -> bool:
-    """Whether another broker passes a request on."""
+    """Whether another broker forwards this request."""
     return client_id is not None and client_id.startswith(CLIENT_ID_PREFIX)
 
 
-def vouch_for(request: CreateTopicsRequest, services: Services) -> None:
-    """Show the controller that a broker asks, who may have topics of coordinators made."""
+def add_broker_identity(request: CreateTopicsRequest, services: Services) -> None:
+    """Prove to the controller that a broker sends this: only brokers create internal topics."""
     request.broker_id, request.broker_epoch = services.membership.broker.id, services.membership.broker_epoch
 
 
-def is_vouched_for(request: CreateTopicsRequest, services: Services) -> bool:
-    """Whether it names a live broker and its epoch, which no client is told. Names prove nothing."""
+def has_broker_identity(request: CreateTopicsRequest, services: Services) -> bool:
+    """Whether it names a live broker with its epoch, which clients never learn. A client id would prove nothing."""
     broker = services.cluster.image.brokers.get(request.broker_id)
     return broker is not None and broker.epoch == request.broker_epoch >= 0
 
@@ -36,7 +36,7 @@ def is_vouched_for(request: CreateTopicsRequest, services: Services) -> bool:
 async def forward_unless_controller(
     services: Services, client_id: str | None, request: Request, answer_type: type[ResponseT], timeout_ms: int
 ) -> ResponseT | None:
-    """The controller's answer; None if this broker is the controller. Raises NotController, RequestTimedOut."""
+    """The controller's response; None if this broker is the controller. Raises NotController, RequestTimedOut."""
     if services.is_controller:
         return None
     if is_from_broker(client_id):
@@ -44,20 +44,20 @@ async def forward_unless_controller(
     return await services.controller_link.ask(request, answer_type, max(timeout_ms, 0) / 1000 + GRACE_S)
 
 
-async def wait_until_seen(services: Services, is_seen: Callable[[ClusterImage], bool], timeout_ms: int) -> bool:
-    """Whether a change that was written shows in this broker's image in time; Kafka does not wait without a time."""
+async def wait_until_applied(services: Services, is_applied: Callable[[ClusterImage], bool], timeout_ms: int) -> bool:
+    """Wait until a stored change is in this broker's image. Like Kafka, no wait at all if timeout_ms is 0."""
     if timeout_ms <= 0:
         return False
-    return await services.cluster.wait_until(is_seen, timeout_ms / 1000)
+    return await services.cluster.wait_until(is_applied, timeout_ms / 1000)
 
 
-async def let_it_be_seen(services: Services, is_seen: Callable[[ClusterImage], bool]) -> None:
-    """Whoever is told of a success shall find it at this broker too, unless that takes long."""
-    await services.cluster.wait_until(is_seen, GRACE_S)
+async def wait_briefly_until_applied(services: Services, is_applied: Callable[[ClusterImage], bool]) -> None:
+    """Wait up to GRACE_S: a client that gets a success should see the change at this broker."""
+    await services.cluster.wait_until(is_applied, GRACE_S)
 
 
 def has_leaders(image: ClusterImage, topic: Topic) -> bool:
-    """Whether this very topic is known, and each of its partitions led by somebody."""
+    """Whether the image has this topic (same id), with a leader for each partition."""
     known = image.topics.get(topic.name)
     return (
         known is not None

@@ -1,4 +1,4 @@
-"""The topics in which coordinators keep their state: what they are like, and their creation when first needed."""
+"""Internal topics (__consumer_offsets, __transaction_state): their configs, and creation at first use."""
 
 import asyncio
 import logging
@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 CREATION_TIMEOUT_MS = 5000
-REST_AFTER_FAILURE_S = 1.0
-"""A creation that failed is not tried again at once, however many ask for it."""
+RETRY_BACKOFF_S = 1.0
+"""Pause after a failed creation, during which further requests do not retry it."""
 
 
-class _Kind(NamedTuple):
-    """Which settings an internal topic is made of."""
+class _TopicTemplate(NamedTuple):
+    """Broker settings from which an internal topic is created."""
 
     partition_count: str
     replication_factor: str
@@ -52,24 +52,24 @@ def _transaction_configs(settings: BrokerSettings, replication_factor: int) -> d
     }
 
 
-_KINDS = {
-    GROUP_TOPIC: _Kind("offsets.topic.num.partitions", "offsets.topic.replication.factor", _group_configs),
-    TRANSACTION_TOPIC: _Kind(
+_TEMPLATES = {
+    GROUP_TOPIC: _TopicTemplate("offsets.topic.num.partitions", "offsets.topic.replication.factor", _group_configs),
+    TRANSACTION_TOPIC: _TopicTemplate(
         "transaction.state.log.num.partitions", "transaction.state.log.replication.factor", _transaction_configs
     ),
 }
 
 
 def internal_topic_configs(settings: BrokerSettings, name: str, replication_factor: int) -> dict[str, str] | None:
-    """The settings that an internal topic is made with; None if the name is not one of ours."""
-    kind = _KINDS.get(name)
+    """Configs of an internal topic at creation; None if the name is no internal topic."""
+    kind = _TEMPLATES.get(name)
     if kind is None:
         return None
     return {config: str(value) for config, value in kind.configs(settings, replication_factor).items()}
 
 
 class _Creation(NamedTuple):
-    """Under way, or failed a moment ago."""
+    """A creation in progress, or in its pause after a failure."""
 
     task: asyncio.Task[None]
     is_created: asyncio.Future[bool]
@@ -87,27 +87,27 @@ class InternalTopics:
         self._create = create
         self._creations: dict[str, _Creation] = {}
         self._lacking_brokers: set[str] = set()
-        """What could not be created so far; told once."""
+        """Topics that cannot be created with the live brokers; logged once."""
 
     def partition_count(self, name: str) -> int:
-        """Of the topic if there is one, else of the one that would be made."""
+        """Partition count of the topic, or of the topic that would be created."""
         topic = self._cluster.image.topics.get(name)
-        return len(topic.partitions) if topic is not None else self._setting(_KINDS[name].partition_count)
+        return len(topic.partitions) if topic is not None else self._setting(_TEMPLATES[name].partition_count)
 
-    def wanted(self, name: str) -> CreatableTopic | None:
-        """The topic to create; None if no broker lives, or if the name is not one of ours.
+    def creatable_topic(self, name: str) -> CreatableTopic | None:
+        """The topic to create; None if no broker is alive, or the name is no internal topic.
 
-        Where nobody chose the number of replicas, there are no more than brokers that live.
+        A replication factor that is not configured is reduced to the number of live brokers.
         """
-        kind = _KINDS.get(name)
+        kind = _TEMPLATES.get(name)
         live = len(self._cluster.image.brokers)
         if kind is None or live == 0:
             return None
         factor = self._setting(kind.replication_factor)
-        return self._with_replicas(name, factor if self._is_chosen(kind.replication_factor) else min(factor, live))
+        return self._with_replicas(name, factor if self._is_configured(kind.replication_factor) else min(factor, live))
 
     def _with_replicas(self, name: str, factor: int) -> CreatableTopic:
-        kind = _KINDS[name]
+        kind = _TEMPLATES[name]
         configs = kind.configs(self._cluster.settings, factor)
         return CreatableTopic(
             name=name,
@@ -116,8 +116,8 @@ class InternalTopics:
             configs=[CreatableTopicConfig(config, str(value)) for config, value in configs.items()],
         )
 
-    def _is_chosen(self, name: str) -> bool:
-        """Whether somebody decided on the number of replicas, or data is expected to survive machines."""
+    def _is_configured(self, name: str) -> bool:
+        """Whether the setting was given, or the cluster uses ZooKeeper: then data must survive machines."""
         settings, declared = self._cluster.settings, settings_of(BrokerSettings)[name]
         is_given = name in settings.originals or getattr(settings, declared.attribute) != declared.default
         return is_given or settings.zookeeper_connect is not None
@@ -126,92 +126,92 @@ class InternalTopics:
         value: int = getattr(self._cluster.settings, settings_of(BrokerSettings)[name].attribute)
         return value
 
-    async def ensure(self, name: str, patience_s: float) -> None:
-        """Create the topic unless it is there, and give it a moment to get its leaders; callers look for themselves."""
+    async def ensure(self, name: str, timeout_s: float) -> None:
+        """Create the topic if it is missing, and wait for its leaders. Callers check the image afterwards."""
         if name not in self._cluster.image.topics:
             self._begin(name)
         creation = self._creations.get(name)
         if creation is None:
             return
-        await asyncio.wait([creation.is_created], timeout=patience_s)
+        await asyncio.wait([creation.is_created], timeout=timeout_s)
         if _is_done(creation.is_created):
-            await self._cluster.wait_until(lambda _: self._is_ready(name), patience_s)
+            await self._cluster.wait_until(lambda _: self._is_ready(name), timeout_s)
 
     def _is_ready(self, name: str) -> bool:
         topic = self._cluster.image.topics.get(name)
         return topic is not None and all(partition.leader > NO_BROKER for partition in topic.partitions)
 
     def _begin(self, name: str) -> None:
-        wanted = self.wanted(name)
-        if name in self._creations or wanted is None:
+        creatable = self.creatable_topic(name)
+        if name in self._creations or creatable is None:
             return
         loop = asyncio.get_running_loop()
         is_created: asyncio.Future[bool] = loop.create_future()
-        self._creations[name] = _Creation(loop.create_task(self._run(wanted, is_created)), is_created)
+        self._creations[name] = _Creation(loop.create_task(self._run(creatable, is_created)), is_created)
 
-    def _tell_lack(self, name: str) -> None:
+    def _log_too_few_brokers(self, name: str) -> None:
         if name not in self._lacking_brokers:
             self._lacking_brokers.add(name)
             logger.warning(
-                "too few brokers for an internal topic, there are no coordinators yet topic=%s live=%d wanted=%d",
+                "too few brokers for internal topic, no coordinators yet topic=%s live=%d replication_factor=%d",
                 name,
                 len(self._cluster.image.brokers),
-                self._setting(_KINDS[name].replication_factor),
+                self._setting(_TEMPLATES[name].replication_factor),
             )
 
-    async def _run(self, wanted: CreatableTopic, is_created: asyncio.Future[bool]) -> None:
+    async def _run(self, creatable: CreatableTopic, is_created: asyncio.Future[bool]) -> None:
         try:
-            is_created.set_result(await self._create_with_members(wanted) or await self._try(wanted))
+            is_created.set_result(await self._create_with_members(creatable) or await self._try(creatable))
             if not is_created.result():
-                await asyncio.sleep(REST_AFTER_FAILURE_S)
+                await asyncio.sleep(RETRY_BACKOFF_S)
         finally:
             is_created.cancel()
-            del self._creations[wanted.name]
+            del self._creations[creatable.name]
 
-    async def _create_with_members(self, wanted: CreatableTopic) -> bool:
-        """With all replicas, where too few brokers live but enough belong to the cluster: the others come back."""
-        factor = self._setting(_KINDS[wanted.name].replication_factor)
-        if wanted.replication_factor == factor:
+    async def _create_with_members(self, creatable: CreatableTopic) -> bool:
+        """Create with all replicas if enough brokers are members, even if some are down: they come back."""
+        factor = self._setting(_TEMPLATES[creatable.name].replication_factor)
+        if creatable.replication_factor == factor:
             return False
-        return await self._try(self._with_replicas(wanted.name, factor), may_lack_brokers=True)
+        return await self._try(self._with_replicas(creatable.name, factor), may_lack_brokers=True)
 
-    async def _try(self, wanted: CreatableTopic, *, may_lack_brokers: bool = False) -> bool:
+    async def _try(self, creatable: CreatableTopic, *, may_lack_brokers: bool = False) -> bool:
         try:
-            answer = await self._create(CreateTopicsRequest(topics=[wanted], timeout_ms=CREATION_TIMEOUT_MS))
+            answer = await self._create(CreateTopicsRequest(topics=[creatable], timeout_ms=CREATION_TIMEOUT_MS))
         except Exception:
-            logger.exception("cannot create internal topic topic=%s", wanted.name)
+            logger.exception("cannot create internal topic topic=%s", creatable.name)
             return False
         (result,) = answer.topics
         if result.error_code == NO_ERROR:
-            self._tell_created(wanted)
+            self._log_created(creatable)
         elif result.error_code == InvalidReplicationFactor.code:
             if not may_lack_brokers:
-                self._tell_lack(wanted.name)
+                self._log_too_few_brokers(creatable.name)
             return False
         elif result.error_code != TopicAlreadyExists.code:
             logger.warning(
                 "cannot create internal topic topic=%s error_code=%d reason=%s",
-                wanted.name,
+                creatable.name,
                 result.error_code,
                 result.error_message,
             )
             return False
         return True
 
-    def _tell_created(self, wanted: CreatableTopic) -> None:
-        self._lacking_brokers.discard(wanted.name)
-        setting = _KINDS[wanted.name].replication_factor
+    def _log_created(self, creatable: CreatableTopic) -> None:
+        self._lacking_brokers.discard(creatable.name)
+        setting = _TEMPLATES[creatable.name].replication_factor
         logger.info(
             "created internal topic topic=%s partitions=%d replicas=%d",
-            wanted.name,
-            wanted.num_partitions,
-            wanted.replication_factor,
+            creatable.name,
+            creatable.num_partitions,
+            creatable.replication_factor,
         )
-        if wanted.replication_factor < self._setting(setting):
+        if creatable.replication_factor < self._setting(setting):
             logger.warning(
-                "internal topic has fewer replicas than usual, since no more brokers live; choose with %s topic=%s",
+                "internal topic has fewer replicas than its default: too few live brokers topic=%s setting=%s",
+                creatable.name,
                 setting,
-                wanted.name,
             )
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Who leads a partition now, told along with the error that somebody asked the wrong broker (KIP-951)."""
+"""Leader hints in NOT_LEADER_OR_FOLLOWER responses of Produce and Fetch (KIP-951)."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from tidelog.protocol.messages import fetch as fetch_messages
 from tidelog.protocol.messages import produce as produce_messages
 from tidelog.protocol.messages.fetch import FetchResponse
 from tidelog.protocol.messages.produce import ProduceResponse
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import reachable_brokers
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId, TopicPartition, Uuid
@@ -17,35 +17,35 @@ IN_PRODUCE_FROM_VERSION = 10
 FETCH_ERRORS = (NotLeaderOrFollower.code, FencedLeaderEpoch.code)
 
 
-def add_leaders_to_fetch(response: FetchResponse, call: Call) -> None:
-    if call.version < IN_FETCH_FROM_VERSION:
+def add_leaders_to_fetch(response: FetchResponse, context: RequestContext) -> None:
+    if context.version < IN_FETCH_FROM_VERSION:
         return
     leaders: set[BrokerId] = set()
     for topic in response.responses:
-        name = _topic_name(topic.topic, topic.topic_id, call.services)
+        name = _topic_name(topic.topic, topic.topic_id, context.services)
         for data in topic.partitions:
             if data.error_code in FETCH_ERRORS:
-                leader, epoch = _leader_of(name, data.partition_index, call.services)
+                leader, epoch = _leader_of(name, data.partition_index, context.services)
                 data.current_leader = fetch_messages.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                 leaders.add(leader)
     response.node_endpoints = [
-        fetch_messages.NodeEndpoint(*node) for node in _nodes(leaders, call.services, call.connection.listener)
+        fetch_messages.NodeEndpoint(*node) for node in _nodes(leaders, context.services, context.connection.listener)
     ]
 
 
-def add_leaders_to_produce(response: ProduceResponse, call: Call) -> None:
-    if call.version < IN_PRODUCE_FROM_VERSION or not _has_lost_leaders(response):
+def add_leaders_to_produce(response: ProduceResponse, context: RequestContext) -> None:
+    if context.version < IN_PRODUCE_FROM_VERSION or not _has_lost_leaders(response):
         return
     leaders: set[BrokerId] = set()
     for topic in response.responses:
-        name = _topic_name(topic.name, topic.topic_id, call.services)
+        name = _topic_name(topic.name, topic.topic_id, context.services)
         for answer in topic.partition_responses:
             if answer.error_code == NotLeaderOrFollower.code:
-                leader, epoch = _leader_of(name, answer.index, call.services)
+                leader, epoch = _leader_of(name, answer.index, context.services)
                 answer.current_leader = produce_messages.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                 leaders.add(leader)
     response.node_endpoints = [
-        produce_messages.NodeEndpoint(*node) for node in _nodes(leaders, call.services, call.connection.listener)
+        produce_messages.NodeEndpoint(*node) for node in _nodes(leaders, context.services, context.connection.listener)
     ]
 
 
@@ -62,7 +62,7 @@ def _topic_name(name: str, topic_id: Uuid, services: Services) -> str:
 
 
 def _leader_of(topic: str, index: int, services: Services) -> tuple[BrokerId, int]:
-    """A hosted replica may have heard of a newer leader than the image, and the other way round."""
+    """The newer of two views: LeaderAndIsr of the hosted replica, and the image of UpdateMetadata."""
     known = services.cluster.image.partition(TopicPartition(topic, index))
     leader, epoch = (NO_BROKER, NO_LEADER_EPOCH) if known is None else (known.leader, known.leader_epoch)
     try:

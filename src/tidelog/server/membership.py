@@ -1,4 +1,4 @@
-"""The broker's place in its cluster: registered while its session with the store lives, joining anew after that."""
+"""Membership of this broker in its cluster: registration, session with the store, rejoin after an expired session."""
 
 import asyncio
 import contextlib
@@ -29,71 +29,71 @@ logger = logging.getLogger(__name__)
 
 REJOIN_PAUSE_S = 0.5
 NOT_REGISTERED = (1 << 63) - 1
-"""Instead of a broker epoch: every request of a controller is older than that."""
+"""Broker epoch of an unregistered broker. It is higher than any real one: all controller requests are stale."""
 UNKNOWN_EPOCH = -1
 
 
-class World(NamedTuple):
-    """What a member of a cluster works with."""
+class MembershipContext(NamedTuple):
+    """The parts of a broker that its membership uses."""
 
     clock: Clock
     randomness: Randomness
     open_store: Callable[[], Awaitable[Store]]
-    """A new session, kept alive by whoever gives it."""
+    """Opens a new session. The owner of the function keeps it alive."""
     make_controller: Callable[[Store], Controller]
     cluster: ClusterState
     replicas: ReplicaManager
     directory_ids: Callable[[], tuple[str, ...]]
-    """Of the log directories that are online."""
+    """Ids of the online log directories."""
     spawn: Callable[[Coroutine[Any, Any, object]], "asyncio.Task[object]"]
     entry: StoreEntry
-    note_producer_ids: Callable[[int], Awaitable[None]]
+    persist_last_producer_id: Callable[[int], Awaitable[None]]
     breathe: Callable[[], Awaitable[None]] = no_pause
-    """Lets clients have their turn, between parts of a long request."""
+    """Yields to clients between parts of a long request."""
 
 
 class Membership:
-    """The same object through all sessions of a broker; `store` and `controller` are those of now."""
+    """One object for all sessions of a broker; `store` and `controller` belong to the current session."""
 
-    def __init__(self, store: Store, broker: Broker, world: World) -> None:
+    def __init__(self, store: Store, broker: Broker, context: MembershipContext) -> None:
         self.store = store
         self.broker = broker
-        self._world = world
+        self._context = context
         self._registered = asyncio.Event()
         self._is_leaving = False
         self._tasks: list[asyncio.Task[object]] = []
         self._use(store)
 
     def _use(self, store: Store) -> None:
-        world, broker_id = self._world, self.broker.id
+        context, broker_id = self._context, self.broker.id
         self.store = store
-        self.controller = world.make_controller(store)
+        self.controller = context.make_controller(store)
         self.producer_ids = ProducerIds(
-            store, broker_id, is_allowed=lambda: world.entry.is_in_use, note=world.note_producer_ids
+            store, broker_id, is_allowed=lambda: context.entry.is_in_use, note=context.persist_last_producer_id
         )
         self.configs = ConfigAdministration(
-            store, broker_id, lambda: world.cluster.settings, self._image, world.breathe
+            store, broker_id, lambda: context.cluster.settings, self._image, context.breathe
         )
 
     def _image(self) -> ClusterImage:
-        return self._world.cluster.image
+        return self._context.cluster.image
 
-    # -- what others ask
+    # ---- state
 
     @property
     def is_fenced(self) -> bool:
-        """The store may have ended the session: somebody else may be leader of what this broker led."""
+        """The session may have expired: another broker may lead the partitions of this one."""
         return not self.store.is_session_alive
 
     @property
     def broker_epoch(self) -> int:
-        """R39: what is meant for an earlier registration is refused."""
+        """R39: requests for an earlier registration are refused."""
         return self.broker.epoch if self._registered.is_set() else NOT_REGISTERED
 
     async def wait_until_registered(self, timeout_s: float) -> None:
-        """Until this broker knows its own epoch, but not for longer than that.
+        """Wait until this broker knows its own epoch, or the timeout ends.
 
-        Others see a registration before the broker has the answer to it: a controller that is quick would be refused.
+        Others see the registration before this broker has the response to it: a fast controller would be refused.
         """
         if not self._registered.is_set():
             with contextlib.suppress(TimeoutError):
@@ -102,33 +102,33 @@ class Membership:
 
     @property
     def suspension(self) -> str:
-        """Why this broker leads nothing now: a sentence for people; empty if it acts as a member."""
+        """Why this broker leads nothing now, as a sentence for operators; empty if it acts as a member."""
         if self.is_fenced:
             trouble = f" ({self.store.trouble})" if self.store.trouble else ""
             return (
                 f"the coordination store cannot be reached{trouble}. Bring it back; if it is lost, stop all brokers and"
                 " start them again: they rebuild it from their log directories"
             )
-        if self._world.entry.obstacle:
-            return self._world.entry.obstacle
+        if self._context.entry.obstacle:
+            return self._context.entry.obstacle
         if not self._registered.is_set():
             return "its session with the coordination store has ended, and it has not joined again yet"
         return ""
 
     @property
     def topics(self) -> TopicAdministration:
-        """Only the controller's broker changes topics; raises NotController."""
+        """Only the controller changes topics. Raises NotController."""
         return TopicAdministration(
             self.store,
-            self._world.randomness,
-            lambda: self._world.cluster.settings,
+            self._context.randomness,
+            lambda: self._context.cluster.settings,
             self._image,
             self._controller_fence(),
-            self._world.breathe,
+            self._context.breathe,
         )
 
     async def unregister_broker(self, broker_id: BrokerId) -> None:
-        """Forget a member of the cluster that is gone for good: NotController, InvalidRequest, unknown id."""
+        """Remove a dead broker from the members. Raises NotController, InvalidRequest, BrokerIdNotRegistered."""
         with store_errors_for_clients():
             await unregister_member(self.store, self._controller_fence(), self._image(), broker_id)
 
@@ -138,16 +138,16 @@ class Membership:
             raise NotController("this broker is not the controller")
         return fence
 
-    # -- joining and leaving
+    # ---- joining and leaving
 
     async def join(self) -> None:
-        """Raises BrokerIdInUse, StoreError. Others see the broker from now on.
+        """Register: other brokers see this one from now on. Raises BrokerIdInUse, StoreError.
 
-        Who joins anew has lost nothing since the registration before, which it names (R42).
+        A broker that rejoins names its previous epoch: it has lost nothing since then (R42).
         """
         previous_epoch = self.broker.previous_epoch if self.broker.epoch == UNKNOWN_EPOCH else self.broker.epoch
-        wanted = replace(self.broker, previous_epoch=previous_epoch, directory_ids=self._world.directory_ids())
-        self.broker = await register_broker(self.store, wanted, self._world.clock)
+        registration = replace(self.broker, previous_epoch=previous_epoch, directory_ids=self._context.directory_ids())
+        self.broker = await register_broker(self.store, registration, self._context.clock)
         self._registered.set()
         self.store.on_suspended(self._on_suspended)
         self.store.on_resumed(self._on_resumed)
@@ -155,11 +155,11 @@ class Membership:
         logger.info("registered broker_id=%d broker_epoch=%d", self.broker.id, self.broker.epoch)
 
     def begin(self, register: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Stand for controller, after registering where that is still to be done (R32)."""
-        self._tasks = [self._world.spawn(self.controller.run(register))]
+        """Run for controller. `register` runs first where the broker still has to register (R32)."""
+        self._tasks = [self._context.spawn(self.controller.run(register))]
 
     async def leave(self) -> None:
-        """No longer act as a member; the session ends when the store is closed."""
+        """Stop acting as a member. The session ends when the store is closed."""
         self._is_leaving = True
         await self._cancel_tasks()
 
@@ -170,48 +170,48 @@ class Membership:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def on_settings_changed(self, topics: Collection[str]) -> None:
-        """Of the cluster, and of these topics."""
+        """Settings of the cluster or of these topics changed."""
         if self.controller.is_active:
             self.controller.on_settings_changed(topics)
 
-    async def tell_log_directory_failed(self) -> None:
-        """R5: the controller then finds others to lead what was there."""
+    async def report_log_directory_failure(self) -> None:
+        """R5: the controller then elects other leaders for the partitions in it."""
         event = znodes.encode_log_directory_event(self.broker.id)
         while not self._is_leaving:
             try:
                 await self.store.create(znodes.LOG_DIRECTORY_EVENT_PREFIX, event, sequential=True)
                 return
             except StoreError as error:
-                logger.warning("the controller cannot be told of a failed log dir yet reason=%s", error)
+                logger.warning("cannot report failed log directory to the controller, retrying reason=%s", error)
                 await asyncio.sleep(REJOIN_PAUSE_S)
 
-    # -- what happens to the session
+    # ---- events of the session
 
     def _on_suspended(self) -> None:
-        logger.warning("the store cannot be reached and may take this broker for dead: not acting as leader")
-        self._world.replicas.suspend()
+        logger.warning("coordination store unreachable, session may have expired: leadership suspended")
+        self._context.replicas.suspend()
         self.controller.resign()
 
     def _on_resumed(self) -> None:
-        logger.info("the store can be reached again within the same session: acting as leader again")
-        self._world.replicas.resume()
+        logger.info("coordination store reachable again in the same session: leadership resumed")
+        self._context.replicas.resume()
 
     def _on_session_end(self) -> None:
         if self._is_leaving:
             return
-        logger.warning("session with the coordination store ended, joining again")
+        logger.warning("session with coordination store expired, rejoining")
         self._registered.clear()
-        self._world.replicas.resign_all()
-        self._world.spawn(self._rejoin())
+        self._context.replicas.resign_all()
+        self._context.spawn(self._rejoin())
 
     async def _rejoin(self) -> None:
-        """A machine that slept, or a process that was stopped, comes back as a new member."""
+        """After an expired session (suspended machine, stopped process) the broker registers again."""
         await self._cancel_tasks()
         while not self._is_leaving:
             try:
-                store = await self._world.open_store()
+                store = await self._context.open_store()
             except (StoreError, OSError) as error:
-                logger.warning("cannot join again yet reason=%s", error)
+                logger.warning("cannot rejoin, retrying reason=%s", error)
                 await asyncio.sleep(REJOIN_PAUSE_S)
                 continue
             self._use(store)
@@ -219,19 +219,19 @@ class Membership:
             return
 
     async def _register_again(self) -> None:
-        told = ""
+        last_logged = ""
         while not self._is_leaving:
             try:
                 await prepare_store(self.store)
-                await self._world.entry.enter(self.store)
+                await self._context.entry.enter(self.store)
                 await self.join()
-                self._world.spawn(self._world.entry.watch(self.store))
+                self._context.spawn(self._context.entry.watch(self.store))
                 return
             except SessionExpired:
-                self._world.spawn(self._rejoin())
+                self._context.spawn(self._rejoin())
                 return
             except (StoreError, BrokerIdInUse, znodes.MalformedNode) as error:
-                if str(error) != told:
-                    logger.warning("cannot join again yet reason=%s", error)
-                told = str(error)
+                if str(error) != last_logged:
+                    logger.warning("cannot rejoin, retrying reason=%s", error)
+                last_logged = str(error)
                 await asyncio.sleep(REJOIN_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Log lines about what peers do wrong, limited per peer and minute: nobody fills the log by sending nonsense."""
+"""Rate limit for log lines about misbehaving peers: a few per peer and minute, so that nobody can fill the log."""
 
 import asyncio
 import logging
@@ -6,19 +6,19 @@ import logging
 LINES_PER_MINUTE = 5
 MINUTE_S = 60.0
 MAX_PEERS = 1000
-"""More addresses than that share one limit."""
+"""Further peers share one limit."""
 
 OTHERS = "others"
 
 
-class Complaints:
+class PeerErrorLog:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._counts: dict[str, int] = {}
-        """Lines of the peers' present minutes, told or left out. A minute begins with its first line."""
+        """Lines of each peer in its current minute, written or suppressed. A minute begins with its first line."""
 
-    def may_tell(self, host: str) -> bool:
-        """Whether a line about this peer may be written now; if not, it is counted."""
+    def should_log(self, host: str) -> bool:
+        """Whether to write a line about this peer; suppressed lines are counted."""
         if host not in self._counts and len(self._counts) >= MAX_PEERS:
             host = OTHERS
         if host not in self._counts:
@@ -28,6 +28,6 @@ class Complaints:
         return self._counts[host] <= LINES_PER_MINUTE
 
     def _end_minute(self, host: str) -> None:
-        left_out = self._counts.pop(host) - LINES_PER_MINUTE
-        if left_out > 0:
-            self._logger.warning("left out lines about a peer in the last minute peer=%s lines=%d", host, left_out)
+        suppressed = self._counts.pop(host) - LINES_PER_MINUTE
+        if suppressed > 0:
+            self._logger.warning("suppressed log lines in the last minute peer=%s lines=%d", host, suppressed)

@@ -1,4 +1,4 @@
-"""What several handlers say alike in their responses."""
+"""Response fields that several handlers share: errors, authorized operations, partitions, brokers."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from tidelog.errors import NO_ERROR, InvalidProducerEpoch, KafkaError, LeaderNot
 from tidelog.types import NO_BROKER
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Without an authorizer everybody may do everything (KIP-430): read, write, create, delete, alter, describe."""
+"""Authorized operations (KIP-430) without an authorizer: read, write, create, delete, alter, describe, configs."""
 
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
@@ -26,7 +26,7 @@ def error_fields(error: KafkaError | None) -> dict[str, Any]:
 
 
 def code_for_producer(error: KafkaError, *, knows_fencing: bool) -> int:
-    """Older producers know of a successor by the error that its epoch causes."""
+    """Producers that do not know PRODUCER_FENCED get INVALID_PRODUCER_EPOCH instead."""
     return InvalidProducerEpoch.code if isinstance(error, ProducerFenced) and not knows_fencing else error.code
 
 
@@ -50,7 +50,7 @@ def altered_fields(outcome: ConfigOutcome) -> dict[str, Any]:
 
 
 def partition_fields(partition: Partition, image: ClusterImage) -> dict[str, Any]:
-    """Who leads a partition, as clients look for it; a leader that is gone is none."""
+    """Leader and replicas of a partition for clients. A leader that is not alive is reported as none."""
     leader = partition.leader if partition.leader in image.brokers else NO_BROKER
     return {
         "error_code": NO_ERROR if leader != NO_BROKER else LeaderNotAvailable.code,
@@ -64,7 +64,7 @@ def partition_fields(partition: Partition, image: ClusterImage) -> dict[str, Any
 
 
 def reachable_brokers(image: ClusterImage, listener: str) -> Iterator[tuple[Broker, Endpoint]]:
-    """Each as it can be reached through the kind of listener that the client came in by."""
+    """Brokers with their endpoint on the listener that the client uses."""
     for broker in image.brokers.values():
         endpoint = broker.endpoint(listener)
         if endpoint is not None:

@@ -1,4 +1,7 @@
-"""The world as a broker sees it: what stands behind its seams."""
+"""Seams of a broker: clock, disk, network, randomness, workers and store, replaced by fakes in tests.
+
+Everything that can fail or that depends on time stands behind one of them.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -26,14 +29,14 @@ class Seams(NamedTuple):
     workers: Workers
     open_store: Callable[[], Awaitable[Store]]
     large_messages: Workers | None = None
-    """One thread for what clients make large; without it `workers` do that too."""
+    """One thread that decodes and encodes large messages; None: `workers` do it."""
     store_workers: Workers | None = None
-    """What the session with the store runs in, apart from all other work."""
+    """Threads of the session with the store, separate from all other work."""
     turns: Turns | None = None
-    """Shared with the network, which serves connections by them."""
+    """Shared with the network, which schedules connections with them."""
 
     def close(self) -> None:
-        """End the threads, after what they still do."""
+        """Stop the threads after their current work."""
         for workers in (self.workers, self.large_messages, self.store_workers):
             if workers is not None:
                 workers.close()
@@ -43,7 +46,7 @@ def system_seams(settings: BrokerSettings) -> Seams:
     clock, disk = SystemClock(), SystemDisk()
     turns = Turns(clock.monotonic)
     workers = ThreadWorkers("tidelog-worker", WORKER_THREADS)
-    # The session must not wait behind searches of clients.
+    # A session that waits behind the disk reads of clients would expire.
     store_workers = ThreadWorkers("tidelog-store", STORE_THREADS)
     network = SocketNetwork(
         settings.socket_request_max_bytes,

@@ -1,4 +1,4 @@
-"""What handlers work with: the parts of one broker, wired once in `server/broker.py`."""
+"""Services for request handlers: the parts of one broker, wired once in `server/broker.py`."""
 
 import contextlib
 import logging
@@ -19,7 +19,7 @@ from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.control_plane import ControlPlane
 from tidelog.server.controller_link import ControllerLink
 from tidelog.server.coordinators import Coordinators
-from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.fetch_sessions import FetchSessionCache
 from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.membership import Membership
 from tidelog.server.seams import Seams
@@ -74,7 +74,7 @@ class Services:
         self.clock = seams.clock
         self.workers = seams.workers
         self.large_messages = seams.large_messages or seams.workers
-        """For decoding and encoding what would hold up the event loop: one thread, whatever clients send."""
+        """Decodes and encodes messages that would block the event loop: one thread for all clients."""
         self.turns = turns
         self.long_checks = LongChecks(seams.workers)
         self.logs = logs
@@ -87,14 +87,14 @@ class Services:
         self.config_changes = config_changes
         self.internal_topics = internal_topics
         self.coordinators = coordinators
-        self.fetch_sessions = FetchSessions(
+        self.fetch_sessions = FetchSessionCache(
             purgatory, seams.randomness, seams.clock, lambda: cluster.settings.max_incremental_fetch_session_cache_slots
         )
         self._tasks = SideTasks(_on_failure)
 
     @property
     def settings(self) -> BrokerSettings:
-        """As they are now: some change while the broker runs."""
+        """The current settings: dynamic ones change while the broker runs."""
         return self.cluster.settings
 
     @property
@@ -115,7 +115,7 @@ class Services:
 
     @property
     def is_fenced(self) -> bool:
-        """Somebody else may lead what this broker led: it must not act as leader."""
+        """Another broker may lead the partitions of this one: it must not act as leader."""
         return self.membership.is_fenced
 
     @property
@@ -123,7 +123,7 @@ class Services:
         return self.membership.controller.is_active and not self.membership.is_fenced
 
     def partition(self, topic: str, index: int) -> Partition:
-        """The replica on this broker; whoever looks for one that is elsewhere must ask who leads it, as in Kafka."""
+        """The replica on this broker. Raises NotLeaderOrFollower if it exists elsewhere: clients refresh metadata."""
         try:
             return self.replicas.get(topic, index)
         except UnknownTopicOrPartition:
@@ -134,17 +134,17 @@ class Services:
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> list[ConfigOutcome]:
-        """Whoever asked finds the new settings in effect here; other brokers hear of them through the store."""
+        """The new configs are in effect on this broker on return; other brokers read them from the store."""
         outcomes = await self.membership.configs.alter(changes, validate_only=validate_only)
         if not validate_only and any(outcome.error is None for outcome in outcomes):
             with contextlib.suppress(StoreError):
                 await self.config_changes.catch_up()
         return outcomes
 
-    # -- work that outlives its request
+    # ---- work that outlives its request
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it to its end, or to the end of the broker."""
+        """Run `work` until it ends or the broker stops."""
         self._tasks.start(work)
 
     async def close(self) -> None:
@@ -154,4 +154,4 @@ class Services:
 
 
 def _on_failure(error: BaseException) -> None:
-    logger.error("work behind a request failed", exc_info=error)
+    logger.error("background work of a request failed", exc_info=error)

@@ -1,7 +1,7 @@
-"""Long batches of producers: checked in slices between the turns of the event loop, decompressed in a worker.
+"""Validation of long record batches in slices of the event loop, with decompression in a worker.
 
-Slices are paced: of all long checks together one slice runs in a turn of the loop, and they take turns. Only one
-compressed batch at a time is held decompressed, so that many of them cannot fill the memory.
+One slice of all long checks runs per loop turn; the checks alternate. Only one batch at a time is held decompressed,
+so that many of them cannot fill the memory.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ class LongChecks:
         self._turn = asyncio.Lock()
         self._decompression = asyncio.Lock()
         self.batches = 0
-        """How many were checked in slices since the start."""
+        """Batches checked in slices since startup."""
 
     async def prepare(self, batch: memoryview, settings: TopicSettings, now_ms: int) -> PreparedBatch:
-        """Check a batch that nobody else changes meanwhile. Raises KafkaError if it is refused."""
+        """Validate a batch that nobody else modifies meanwhile. Raises KafkaError if it is invalid."""
         self.batches += 1
         async with AsyncExitStack() as held:
             if read_header(batch).compression:

@@ -1,11 +1,11 @@
-"""Requests about very many things: begun in slices, so that others have their turn in between."""
+"""Requests with very many items: started in slices, so that other requests run in between."""
 
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 from tidelog.protocol.structs import Response
 from tidelog.runtime.deferred import Deferred, gather
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
@@ -16,17 +16,17 @@ Promised: TypeAlias = Deferred[R] | Coroutine[Any, Any, R]
 
 
 def begin_each(
-    items: Iterable[T], begin: Callable[[T], Deferred[R]], finish: Callable[[list[R]], R], call: Call
+    items: Iterable[T], begin: Callable[[T], Deferred[R]], finish: Callable[[list[R]], R], context: RequestContext
 ) -> Promised[R]:
-    """One response about all items. Few are begun at once; of many, the first slice in the turn of the request."""
+    """One response for all items. Up to MANY items start at once; more start in slices, the first one at once."""
     listed = list(items)
     if len(listed) > MANY:
-        return _begin_in_slices(listed, begin, finish, call)
+        return _begin_in_slices(listed, begin, finish, context)
     return gather([begin(item) for item in listed]).map(finish)
 
 
 async def _begin_in_slices(
-    items: list[T], begin: Callable[[T], Deferred[R]], finish: Callable[[list[R]], R], call: Call
+    items: list[T], begin: Callable[[T], Deferred[R]], finish: Callable[[list[R]], R], context: RequestContext
 ) -> R:
-    begun = await call.services.turns.each(items, begin)
+    begun = await context.services.turns.each(items, begin)
     return finish(await gather(begun).wait())

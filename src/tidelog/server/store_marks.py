@@ -1,9 +1,9 @@
-"""Marks of how far a broker has followed its coordination store, by which an older copy of it is recognised (R44).
+"""Change counters that detect an older copy of the coordination store (R44).
 
-Every store has a random id. Every broker has a counter in it that nobody else raises: the version of the parent node of
-its log directories. It raises the counter when the state of a partition that it holds has changed, and then notes it on
-its own disk. A store with the same id that has counted less is an older copy. Leader epochs do not tell that for sure:
-they do not rise when only in-sync replicas change, and those of a copy that is in use again catch up.
+Every store has a random id. Every broker has its own counter in it: the version of the parent node of its log
+directories. The broker increments it when the state of a partition that it hosts has changed, and then records it on
+its own disk. A store with the same id and a lower counter is an older copy. Leader epochs are no proof: they do not
+rise when only the ISR changes, and those of a restored copy catch up once it is in use.
 """
 
 from typing import NamedTuple
@@ -22,8 +22,8 @@ class StoreMark(NamedTuple):
     changes: int
 
 
-async def identified_state(store: Store, randomness: Randomness) -> StoreState:
-    """The state of a store, which has an id after this."""
+async def ensure_store_id(store: Store, randomness: Randomness) -> StoreState:
+    """The state of the store. Gives the store an id if it has none."""
     while not (state := await read_store_state(store)).node.store_id:
         node = state.node._replace(store_id=uuid_text(randomness.bytes(16)))
         try:
@@ -33,8 +33,8 @@ async def identified_state(store: Store, randomness: Randomness) -> StoreState:
     return state
 
 
-async def count_change(store: Store, broker_id: BrokerId) -> StoreMark | None:
-    """Raise the counter of this broker; None if that is not possible now. It may have been raised all the same."""
+async def increment_change_counter(store: Store, broker_id: BrokerId) -> StoreMark | None:
+    """Increment the counter of this broker; None if that failed. It may have been incremented all the same."""
     try:
         state = await read_store_state(store)
         if not state.is_in_use or not state.node.store_id or not store.is_session_alive:
@@ -45,8 +45,8 @@ async def count_change(store: Store, broker_id: BrokerId) -> StoreMark | None:
     return StoreMark(state.node.store_id, counter.version)
 
 
-async def changes_missing(store: Store, broker_id: BrokerId, noted: StoreMark) -> int:
-    """How many of the changes that the broker has noted this store has not counted; 0 if it is another store."""
+async def count_missing_changes(store: Store, broker_id: BrokerId, noted: StoreMark) -> int:
+    """Changes that the broker has recorded and this store has not; 0 if it is another store."""
     state = await read_store_state(store)
     if not noted.store_id or state.node.store_id != noted.store_id:
         return 0

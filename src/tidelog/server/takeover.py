@@ -1,4 +1,4 @@
-"""This broker's part in the takeover of log directories by an empty coordination store (R44)."""
+"""Takeover of log directories by an empty coordination store: the part of each broker (R44)."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from tidelog.controller.takeover import (
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
 from tidelog.server.cluster_backup import ClusterBackup
-from tidelog.server.store_marks import StoreMark, changes_missing, identified_state
+from tidelog.server.store_marks import StoreMark, count_missing_changes, ensure_store_id
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store, StoreError
 from tidelog.types import NO_PRODUCER_ID, BrokerId, TopicPartition
@@ -28,12 +28,12 @@ from tidelog.types import NO_PRODUCER_ID, BrokerId, TopicPartition
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
-PATIENCE_WITH_STALE_READS_S = 3.0
-"""A ZooKeeper server may lag behind the others for a moment."""
+STALE_READ_TOLERANCE_S = 3.0
+"""A ZooKeeper server may briefly lag behind the others."""
 
 
 class TakeoverRefused(StoreError):
-    """The store and the log directories do not go together, and nobody can decide what was acknowledged."""
+    """The store does not belong to the log directories: it is unknown which records were acknowledged."""
 
 
 async def _controller_epoch(store: Store) -> int:
@@ -42,7 +42,7 @@ async def _controller_epoch(store: Store) -> int:
 
 
 class StoreEntry:
-    """Every session of this broker enters its store by `enter`; nothing is served before the store is in use."""
+    """Checks of the store at the begin of each session. The broker serves nothing before the store is in use."""
 
     def __init__(
         self,
@@ -61,21 +61,21 @@ class StoreEntry:
         self._randomness = randomness
         self.controller_epoch: Callable[[], int] = lambda: 0
         self.on_rebuilt: Callable[[], None] = lambda: None
-        """Told when a store that was lost while this broker runs is in use again."""
+        """Called when a store that was lost while this broker runs is in use again."""
         self.is_in_use = False
-        """Whether the store of now knows its cluster."""
+        """Whether the current store has the metadata of its cluster."""
         self.obstacle = ""
-        """What the takeover waits for; a sentence."""
+        """What the takeover waits for, as a sentence."""
 
     async def enter(self, store: Store) -> None:
-        """Before the broker registers. TakeoverRefused if the store is not the one of its cluster, or an older one."""
+        """Run before the broker registers. Raises TakeoverRefused if the store is of another cluster, or too old."""
         self.is_in_use, self.obstacle = False, ""
         cluster_id = await find_cluster_id(store, self._randomness, self._cluster_id)
         if cluster_id != self._cluster_id:
             raise self._refused(
                 f"the coordination store belongs to cluster {cluster_id}, the log directories to {self._cluster_id}"
             )
-        state = await identified_state(store, self._randomness)
+        state = await ensure_store_id(store, self._randomness)
         if state.is_in_use:
             await self._refuse_older_store(store)
             self.is_in_use = True
@@ -89,24 +89,26 @@ class StoreEntry:
         return TakeoverRefused(reason=sentence)
 
     async def _refuse_older_store(self, store: Store) -> None:
-        deadline = self._clock.monotonic() + PATIENCE_WITH_STALE_READS_S
-        while sign := await self._sign_of_age(store):
+        deadline = self._clock.monotonic() + STALE_READ_TOLERANCE_S
+        while evidence := await self._evidence_of_age(store):
             if self._clock.monotonic() < deadline:
                 await asyncio.sleep(POLL_S)
                 continue
             raise self._refused(
-                f"the coordination store is older than the log directories ({sign}): it may name leaders that lack"
+                f"the coordination store is older than the log directories ({evidence}): it may name leaders that lack"
                 " records. Restore a newer copy, or stop all brokers, move it away, and start them again: they rebuild"
                 " it from the log directories"
             )
 
-    async def _sign_of_age(self, store: Store) -> str:
-        """What the log directories have seen and the store has not; empty if there is nothing.
+    async def _evidence_of_age(self, store: Store) -> str:
+        """What the log directories have and the store lacks; empty if it lacks nothing.
 
-        A leader epoch is in the store before anybody writes in it. Other changes are counted, within seconds.
+        A leader epoch is in the store before any record is written in it. Other changes are counted within seconds.
         """
         noted = self._backup.latest or Backup()
-        if missing := await changes_missing(store, self._broker_id, StoreMark(noted.store_id, noted.store_changes)):
+        if missing := await count_missing_changes(
+            store, self._broker_id, StoreMark(noted.store_id, noted.store_changes)
+        ):
             return f"it lacks {missing} of the {noted.store_changes} changes that broker {self._broker_id} has noted"
         known_epoch = self._known_controller_epoch
         if (stored := await _controller_epoch(store)) < known_epoch:
@@ -152,38 +154,38 @@ class StoreEntry:
             self._backup.missing_directories,
         )
 
-    async def wait_until_in_use(self, store: Callable[[], Store], patience_ms: int) -> None:
-        """For a broker that starts. TakeoverRefused if that cannot be, or takes longer than this."""
-        deadline = self._clock.monotonic() + patience_ms / 1000
+    async def wait_until_in_use(self, store: Callable[[], Store], timeout_ms: int) -> None:
+        """Used at startup. Raises TakeoverRefused if the takeover was refused, or is not done in time."""
+        deadline = self._clock.monotonic() + timeout_ms / 1000
         while not self.is_in_use:
-            is_final = await self._look_patiently(store())
+            is_final = await self._try_refresh(store())
             if self.obstacle and (is_final or self._clock.monotonic() >= deadline):
                 raise TakeoverRefused(reason=self.obstacle)
             if not self.is_in_use:
                 await asyncio.sleep(POLL_S)
 
-    async def _look_patiently(self, store: Store) -> bool:
+    async def _try_refresh(self, store: Store) -> bool:
         try:
-            return await self._look(store)
+            return await self._refresh(store)
         except (StoreError, znodes.MalformedNode) as error:
-            logger.debug("the state of the takeover cannot be read reason=%s", error)
+            logger.debug("cannot read takeover state reason=%s", error)
             return False
 
     async def watch(self, store: Store) -> None:
-        """For a broker that runs and has joined again: it waits for as long as it takes."""
+        """Used after a rejoin: waits without limit."""
         was_lost = not self.is_in_use
         while not self.is_in_use and store.is_session_alive:
-            await self._look_patiently(store)
+            await self._try_refresh(store)
             await asyncio.sleep(POLL_S)
         if was_lost and self.is_in_use:
             self.on_rebuilt()
 
-    async def _look(self, store: Store) -> bool:
-        """Whether it is of no use to wait any longer."""
+    async def _refresh(self, store: Store) -> bool:
+        """Read the takeover state. True if the takeover was refused."""
         state = await read_store_state(store)
         reason = state.node.reason
         if reason and reason != self.obstacle:
-            logger.info("not serving yet: %s", reason)
+            logger.info("takeover not complete, not serving yet reason=%s", reason)
         self.obstacle = reason
         self.is_in_use = state.is_in_use
         if state.is_in_use:

@@ -1,4 +1,4 @@
-"""Requests about offsets of partitions of which some do not exist: groups are asked about the others only."""
+"""Unknown partitions in offset requests: split off and answered without the group coordinator."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
@@ -21,7 +21,7 @@ A = TypeVar("A", bound=_Answered)
 
 
 def divide(topic: _Requested, image: ClusterImage) -> tuple[list[Any], list[int]]:
-    """The partitions of a request's topic that exist, and the indexes of those that do not."""
+    """Existing partitions of a topic, and the indexes of unknown ones."""
     found = image.topics.get(topic.name)
     count = 0 if found is None else len(found.partitions)
     known, unknown = [], []
@@ -39,7 +39,7 @@ def divide_topics(
     known_topic: Callable[[str, list[Any]], R],
     refused_topic: Callable[[str, list[int]], A],
 ) -> tuple[list[R], list[A]]:
-    """The same for topics by name: what is to be asked of the group, and what is answered without it."""
+    """Split topics by name: requests for the group coordinator, and answers for unknown partitions."""
     known, refused = [], []
     for topic in topics:
         partitions, unknown = divide(topic, image)
@@ -51,7 +51,7 @@ def divide_topics(
 
 
 def merged(topics: list[A], refused: list[A]) -> list[A]:
-    """Each topic once, unless the group alone has answered."""
+    """Merge both answers, each topic once. Without refused topics the coordinator's answer stays as it is."""
     if not refused:
         return topics
     by_topic: dict[tuple[str, object], A] = {}

@@ -82,8 +82,8 @@ class LogManager:
         for directory in directories:
             directory.on_failure = self._on_directory_failure
 
-    def update_settings(self, settings: BrokerSettings) -> None:
-        """Apply dynamic settings. Job intervals are not dynamic."""
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """Settings that may change while the broker runs act from here on; intervals of jobs may not."""
         self.settings = settings
         self.cleaner.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size
         self.cleaner.backoff_ms = settings.log_cleaner_backoff_ms

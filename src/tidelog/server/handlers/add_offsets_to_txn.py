@@ -1,22 +1,24 @@
-"""AddOffsetsToTxn: the offsets of a group become part of a transaction."""
+"""AddOffsetsToTxn (API key 25): adds the offsets partition of a group to a transaction."""
 
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import code_for_producer
 from tidelog.transactions.transaction import FIRST_TRANSACTIONS, ProducerIdentity
 
 KNOWS_FENCING_FROM_VERSION = 2
 
 
-def handle_add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call) -> Deferred[AddOffsetsToTxnResponse]:
-    reply = Deferred(lambda error: _refused(error, call.version))
-    call.services.transactions.add_partitions(
+def handle_add_offsets_to_txn(
+    request: AddOffsetsToTxnRequest, context: RequestContext
+) -> Deferred[AddOffsetsToTxnResponse]:
+    reply = Deferred(lambda error: _refused(error, context.version))
+    context.services.transactions.add_partitions(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
-        [call.services.groups.partition_of(request.group_id)],
-        FIRST_TRANSACTIONS,  # clients of transactions version 2 do not send it: TxnOffsetCommit adds the partition
+        [context.services.groups.partition_of(request.group_id)],
+        FIRST_TRANSACTIONS,  # with transaction.version 2 clients do not send it: TxnOffsetCommit adds the partition
         AddOffsetsToTxnResponse(error_code=NO_ERROR),
         reply,
     )

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn: partitions become part of a transaction, or are asked whether they are.
+"""AddPartitionsToTxn (API key 24): adds partitions to transactions, or verifies that they were added.
 
-Clients send one transaction, up to version 3. Brokers send many, from version 4 on: on behalf of producers that write
-to a partition for the first time in a transaction (KIP-890).
+Up to version 3 clients send one transaction. From version 4 on brokers send many, on behalf of producers that write to
+a partition for the first time in a transaction (KIP-890).
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import code_for_producer
 from tidelog.server.sliced_requests import Promised, begin_each
 from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity
@@ -35,9 +35,9 @@ FROM_BROKERS_FROM_VERSION = 4
 
 
 def handle_add_partitions_to_txn(
-    request: AddPartitionsToTxnRequest, call: Call
+    request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> Promised[AddPartitionsToTxnResponse]:
-    is_from_client = call.version < FROM_BROKERS_FROM_VERSION
+    is_from_client = context.version < FROM_BROKERS_FROM_VERSION
     transactions = [_only_transaction(request)] if is_from_client else request.transactions
 
     def finish(parts: list[AddPartitionsToTxnResponse]) -> AddPartitionsToTxnResponse:
@@ -46,7 +46,7 @@ def handle_add_partitions_to_txn(
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
         return AddPartitionsToTxnResponse(error_code=NO_ERROR, results_by_transaction=results)
 
-    return begin_each(transactions, lambda transaction: _begin(transaction, call), finish, call)
+    return begin_each(transactions, lambda transaction: _begin(transaction, context), finish, context)
 
 
 def _only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
@@ -58,31 +58,31 @@ def _only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnT
     )
 
 
-def _begin(transaction: AddPartitionsToTxnTransaction, call: Call) -> Deferred[AddPartitionsToTxnResponse]:
-    """Everything about one transaction, in one step: the answer is all that is waited for."""
+def _begin(transaction: AddPartitionsToTxnTransaction, context: RequestContext) -> Deferred[AddPartitionsToTxnResponse]:
+    """Start one transaction in one step; only the reply is awaited."""
     transactional_id, topics = transaction.transactional_id, transaction.topics
     partitions = _partitions(topics)
 
     def answer(codes: Mapping[TopicPartition, int]) -> AddPartitionsToTxnResponse:
         return _response(transactional_id, topics, codes)
 
-    version = call.version
+    version = context.version
 
     def refuse(error: KafkaError) -> AddPartitionsToTxnResponse:
         code = code_for_producer(error, knows_fencing=version >= KNOWS_FENCING_FROM_VERSION)
         return answer(dict.fromkeys(partitions, code))
 
     reply = Deferred(refuse)
-    refused = _refusals(partitions, call)
+    refused = _refusals(partitions, context)
     if refused:
-        # One that cannot be part of it keeps the others out as well.
+        # One refused partition keeps the others out as well.
         reply.resolve(answer(dict.fromkeys(partitions, OperationNotAttempted.code) | refused))
         return reply
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
-        call.services.transactions.verify_partitions(transactional_id, identity, partitions, reply)
+        context.services.transactions.verify_partitions(transactional_id, identity, partitions, reply)
         return reply
-    call.services.transactions.add_partitions(
+    context.services.transactions.add_partitions(
         transactional_id,
         identity,
         partitions,
@@ -97,9 +97,9 @@ def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartitio
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _refusals(partitions: Iterable[TopicPartition], call: Call) -> dict[TopicPartition, int]:
-    """Clients have no business in internal topics; brokers add the offsets of groups."""
-    image, is_from_client = call.services.cluster.image, call.version < FROM_BROKERS_FROM_VERSION
+def _refusals(partitions: Iterable[TopicPartition], context: RequestContext) -> dict[TopicPartition, int]:
+    """Clients must not write to internal topics; brokers add partitions of __consumer_offsets."""
+    image, is_from_client = context.services.cluster.image, context.version < FROM_BROKERS_FROM_VERSION
     codes = {}
     for each in partitions:
         if each.topic == TRANSACTION_TOPIC or (is_from_client and is_internal(each.topic)):
@@ -112,7 +112,7 @@ def _refusals(partitions: Iterable[TopicPartition], call: Call) -> dict[TopicPar
 def _response(
     transactional_id: str, topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, int]
 ) -> AddPartitionsToTxnResponse:
-    """About one transaction, whichever version the answer has in the end; as the request names its partitions."""
+    """The result of one transaction in the order of the request, in the fields of version 4."""
     results = [
         AddPartitionsToTxnTopicResult(
             topic.name,

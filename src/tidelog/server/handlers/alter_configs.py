@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all settings of a topic, broker or group."""
+"""AlterConfigs (API key 33): replaces all configs of a topic, broker or group."""
 
 from tidelog.controller.configs import AlterOperation, ConfigChange
 from tidelog.protocol.messages.alter_configs import (
@@ -7,14 +7,14 @@ from tidelog.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import altered_fields
 
 
-async def handle_alter_configs(request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
-    each = call.services.turns.each
+async def handle_alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    each = context.services.turns.each
     changes = await each(request.resources, _change)
-    outcomes = await call.services.alter_configs(changes, validate_only=request.validate_only)
+    outcomes = await context.services.alter_configs(changes, validate_only=request.validate_only)
     responses = await each(outcomes, lambda outcome: AlterConfigsResourceResponse(**altered_fields(outcome)))
     return AlterConfigsResponse(responses=responses)
 

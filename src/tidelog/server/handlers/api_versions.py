@@ -1,31 +1,31 @@
-"""ApiVersions: which APIs this broker serves, in which versions. Clients ask this first."""
+"""ApiVersions (API key 18): lists the supported APIs, versions and features. Clients send it first."""
 
 import re
 
 from tidelog.errors import NO_ERROR, InvalidRequest, UnsupportedVersion
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.features import FEATURES_EPOCH, finalized_features, supported_features
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_NAMES_FROM_VERSION = 3
 
 
-def handle_api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-    if call.version >= SOFTWARE_NAMES_FROM_VERSION and not _is_well_named(request):
+def handle_api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    if context.version >= SOFTWARE_NAMES_FROM_VERSION and not _is_well_named(request):
         return ApiVersionsResponse(error_code=InvalidRequest.code)
     return ApiVersionsResponse(
         error_code=NO_ERROR,
         api_keys=[_advertised(api_key) for api_key in sorted(API_KEYS)],
-        supported_features=supported_features(call.version),
+        supported_features=supported_features(context.version),
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=finalized_features(),
     )
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """KIP-511: the client reads which versions of this API it may ask in."""
+    """KIP-511: tells the client the supported versions of ApiVersions itself."""
     return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[_advertised(API_VERSIONS_KEY)])
 
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: consumer groups with their members, and what these have and should have (KIP-848)."""
+"""ConsumerGroupDescribe (API key 69): describes consumer groups, members, current and target assignments (KIP-848)."""
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.consumer_group_describe import (
@@ -7,13 +7,13 @@ from tidelog.protocol.messages.consumer_group_describe import (
     DescribedGroup,
 )
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import add_group_operations
 from tidelog.server.sliced_requests import Promised, begin_each
 
 
 def handle_consumer_group_describe(
-    request: ConsumerGroupDescribeRequest, call: Call
+    request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> Promised[ConsumerGroupDescribeResponse]:
     def finish(parts: list[ConsumerGroupDescribeResponse]) -> ConsumerGroupDescribeResponse:
         groups = [group for part in parts for group in part.groups]
@@ -23,10 +23,10 @@ def handle_consumer_group_describe(
 
     def begin(group_id: str) -> Deferred[ConsumerGroupDescribeResponse]:
         reply = Deferred(lambda error: _failed(group_id, error))
-        call.services.groups.describe_consumer_group(group_id, reply)
+        context.services.groups.describe_consumer_group(group_id, reply)
         return reply
 
-    return begin_each(request.group_ids, begin, finish, call)
+    return begin_each(request.group_ids, begin, finish, context)
 
 
 def _failed(group_id: str, error: KafkaError) -> ConsumerGroupDescribeResponse:

@@ -1,4 +1,7 @@
-"""ConsumerGroupHeartbeat: a member of a consumer group joins, is alive, or leaves, and hears what it has (KIP-848)."""
+"""ConsumerGroupHeartbeat (API key 68): a member joins, stays in or leaves a consumer group, and gets its assignment.
+
+KIP-848.
+"""
 
 from tidelog.errors import KafkaError
 from tidelog.groups.group import coordinator_error
@@ -8,17 +11,17 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
 )
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 
 def handle_consumer_group_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, call: Call
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> Deferred[ConsumerGroupHeartbeatResponse]:
     reply = Deferred(_refused)
-    call.services.groups.consumer_heartbeat(request, caller_of(call), reply)
+    context.services.groups.consumer_heartbeat(request, caller_of(context), reply)
     return reply
 
 
 def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
-    told = coordinator_error(error)
-    return ConsumerGroupHeartbeatResponse(error_code=told.code, error_message=told.message)
+    answer = coordinator_error(error)
+    return ConsumerGroupHeartbeatResponse(error_code=answer.code, error_message=answer.message)

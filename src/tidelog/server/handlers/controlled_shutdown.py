@@ -1,4 +1,4 @@
-"""ControlledShutdown: a broker that is about to leave asks the controller to move its leaders away first (R39)."""
+"""ControlledShutdown (API key 7): the controller moves leaders away from a broker that is about to stop (R39)."""
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.controlled_shutdown import (
@@ -6,12 +6,14 @@ from tidelog.protocol.messages.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 
-async def handle_controlled_shutdown(request: ControlledShutdownRequest, call: Call) -> ControlledShutdownResponse:
+async def handle_controlled_shutdown(
+    request: ControlledShutdownRequest, context: RequestContext
+) -> ControlledShutdownResponse:
     try:
-        remaining = await call.services.membership.controller.controlled_shutdown(
+        remaining = await context.services.membership.controller.controlled_shutdown(
             request.broker_id, request.broker_epoch
         )
     except KafkaError as error:

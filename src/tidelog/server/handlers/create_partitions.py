@@ -1,4 +1,4 @@
-"""CreatePartitions: give a topic more partitions."""
+"""CreatePartitions (API key 37): adds partitions to topics."""
 
 from tidelog.controller.topic_validation import MorePartitions
 from tidelog.controller.topics import TopicOutcome
@@ -8,17 +8,24 @@ from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from tidelog.server.dispatch import Call
-from tidelog.server.forwarding import forward_unless_controller, has_leaders, let_it_be_seen, wait_until_seen
+from tidelog.server.dispatch import RequestContext
+from tidelog.server.forwarding import (
+    forward_unless_controller,
+    has_leaders,
+    wait_briefly_until_applied,
+    wait_until_applied,
+)
 from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 
 
-async def handle_create_partitions(request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
-    services = call.services
+async def handle_create_partitions(
+    request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    services = context.services
     try:
         answer = await forward_unless_controller(
-            services, call.client_id, request, CreatePartitionsResponse, request.timeout_ms
+            services, context.client_id, request, CreatePartitionsResponse, request.timeout_ms
         )
         if answer is None:
             return await _create_here(request, services)
@@ -28,16 +35,16 @@ async def handle_create_partitions(request: CreatePartitionsRequest, call: Call)
             results=[CreatePartitionsTopicResult(name=name, **error_fields(error)) for name in names]
         )
     if not request.validate_only:
-        await _let_growth_be_seen(request, answer, services)
+        await _wait_for_new_partitions(request, answer, services)
     return answer
 
 
-async def _let_growth_be_seen(
+async def _wait_for_new_partitions(
     request: CreatePartitionsRequest, answer: CreatePartitionsResponse, services: Services
 ) -> None:
     grown = {result.name for result in answer.results if result.error_code == NO_ERROR}
     counts = {topic.name: topic.count for topic in request.topics if topic.name in grown}
-    await let_it_be_seen(
+    await wait_briefly_until_applied(
         services,
         lambda image: all(
             name in image.topics and len(image.topics[name].partitions) >= count for name, count in counts.items()
@@ -46,7 +53,7 @@ async def _let_growth_be_seen(
 
 
 async def _create_here(request: CreatePartitionsRequest, services: Services) -> CreatePartitionsResponse:
-    wanted = [
+    new_partitions = [
         MorePartitions(
             topic.name,
             topic.count,
@@ -54,10 +61,10 @@ async def _create_here(request: CreatePartitionsRequest, services: Services) -> 
         )
         for topic in request.topics
     ]
-    outcomes = await services.membership.topics.create_partitions(wanted, validate_only=request.validate_only)
+    outcomes = await services.membership.topics.create_partitions(new_partitions, validate_only=request.validate_only)
     grown = [outcome.topic for outcome in outcomes if outcome.topic is not None and outcome.error is None]
     if grown and not request.validate_only:
-        await wait_until_seen(
+        await wait_until_applied(
             services, lambda image: all(has_leaders(image, topic) for topic in grown), request.timeout_ms
         )
         return CreatePartitionsResponse(

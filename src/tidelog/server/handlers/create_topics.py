@@ -1,4 +1,4 @@
-"""CreateTopics: make topics, with defaults where the client leaves the choice to the cluster."""
+"""CreateTopics (API key 19): creates topics on the controller, with the cluster's defaults for missing values."""
 
 from collections.abc import Mapping
 
@@ -13,37 +13,36 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.forwarding import (
+    add_broker_identity,
     forward_unless_controller,
+    has_broker_identity,
     has_leaders,
-    is_vouched_for,
-    let_it_be_seen,
-    vouch_for,
-    wait_until_seen,
+    wait_briefly_until_applied,
+    wait_until_applied,
 )
 from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER
 
 MAX_TOPICS_WITH_SETTINGS = 2000
-"""Each has dozens, which are made once, but encoded for each topic. Answers about more topics leave them out: who wants
-them asks by DescribeConfigs."""
+"""Responses with more topics leave out the configs, which are encoded for each topic: DescribeConfigs has them."""
 
 
-async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
-    """Topics of coordinators are made by brokers, as the coordinators need them, and never by hand."""
-    if is_vouched_for(request, call.services):
-        return await create_topics(request, call.services, call.client_id)
+async def handle_create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    """Internal topics are created by brokers only, when coordinators need them."""
+    if has_broker_identity(request, context.services):
+        return await create_topics(request, context.services, context.client_id)
     request.broker_id = NO_BROKER
-    existing = call.services.cluster.image.topics
+    existing = context.services.cluster.image.topics
     prohibited = {topic.name for topic in request.topics if is_internal(topic.name) and topic.name not in existing}
     if not prohibited:
-        return await create_topics(request, call.services, call.client_id)
+        return await create_topics(request, context.services, context.client_id)
     request.topics = [topic for topic in request.topics if topic.name not in prohibited]
     answer = CreateTopicsResponse()
     if request.topics:
-        answer = await create_topics(request, call.services, call.client_id)
+        answer = await create_topics(request, context.services, context.client_id)
     answer.topics += [_refused(name, prohibited_creation(name)) for name in sorted(prohibited)]
     return answer
 
@@ -51,15 +50,15 @@ async def handle_create_topics(request: CreateTopicsRequest, call: Call) -> Crea
 async def create_topics_of_brokers(
     request: CreateTopicsRequest, services: Services, client_id: str | None = None
 ) -> CreateTopicsResponse:
-    """What a broker has made for itself or on behalf of its clients, topics of coordinators among them."""
-    vouch_for(request, services)
+    """Topics that a broker creates itself: internal topics and auto-created ones."""
+    add_broker_identity(request, services)
     return await create_topics(request, services, client_id)
 
 
 async def create_topics(
     request: CreateTopicsRequest, services: Services, client_id: str | None
 ) -> CreateTopicsResponse:
-    """By this broker if it is the controller, else by the one that is."""
+    """Create here if this broker is the controller, else forward."""
     try:
         answer = await forward_unless_controller(services, client_id, request, CreateTopicsResponse, request.timeout_ms)
         if answer is None:
@@ -69,12 +68,12 @@ async def create_topics(
         return CreateTopicsResponse(topics=[_refused(name, error) for name in names])
     if not request.validate_only:
         created = [result.name for result in answer.topics if result.error_code == NO_ERROR]
-        await let_it_be_seen(services, lambda image: all(name in image.topics for name in created))
+        await wait_briefly_until_applied(services, lambda image: all(name in image.topics for name in created))
     return answer
 
 
 async def _create_here(request: CreateTopicsRequest, services: Services) -> CreateTopicsResponse:
-    wanted = [
+    new_topics = [
         NewTopic(
             topic.name,
             topic.num_partitions,
@@ -84,19 +83,19 @@ async def _create_here(request: CreateTopicsRequest, services: Services) -> Crea
         )
         for topic in request.topics
     ]
-    outcomes = await services.membership.topics.create_topics(wanted, validate_only=request.validate_only)
+    outcomes = await services.membership.topics.create_topics(new_topics, validate_only=request.validate_only)
     created = [outcome.topic for outcome in outcomes if outcome.topic is not None and outcome.error is None]
     if created and not request.validate_only:
-        await wait_until_seen(
+        await wait_until_applied(
             services, lambda image: all(has_leaders(image, topic) for topic in created), request.timeout_ms
         )
-        outcomes = [_unless_unseen(outcome, services, request.timeout_ms) for outcome in outcomes]
-    told = _ToldSettings(services) if len(outcomes) <= MAX_TOPICS_WITH_SETTINGS else None
-    results = await services.turns.each(outcomes, lambda each: _result(each, told))
+        outcomes = [_timed_out_unless_applied(outcome, services, request.timeout_ms) for outcome in outcomes]
+    configs = _ResponseConfigs(services) if len(outcomes) <= MAX_TOPICS_WITH_SETTINGS else None
+    results = await services.turns.each(outcomes, lambda each: _result(each, configs))
     return CreateTopicsResponse(topics=results)
 
 
-def _unless_unseen(outcome: TopicOutcome, services: Services, timeout_ms: int) -> TopicOutcome:
+def _timed_out_unless_applied(outcome: TopicOutcome, services: Services, timeout_ms: int) -> TopicOutcome:
     if outcome.topic is None or outcome.error is not None:
         return outcome
     if timeout_ms > 0 and has_leaders(services.cluster.image, outcome.topic):
@@ -105,14 +104,14 @@ def _unless_unseen(outcome: TopicOutcome, services: Services, timeout_ms: int) -
 
 
 def _refused(name: str, error: KafkaError | None) -> CreatableTopicResult:
-    # Null settings would mean that the client may not see them.
+    # Null configs would mean that the client is not authorized to see them.
     return CreatableTopicResult(name=name, configs=[], **error_fields(error))
 
 
-class _ToldSettings:
-    """The settings that answers tell of new topics: each has dozens, nearly all of them those of every other topic.
+class _ResponseConfigs:
+    """Configs of new topics in the response: dozens per topic, nearly all of them the same for all topics.
 
-    What topics have in common is made once and shared, so that an answer about thousands costs little more.
+    Common configs are created once and shared, so that a response with thousands of topics costs little more.
     """
 
     def __init__(self, services: Services) -> None:
@@ -131,10 +130,12 @@ class _ToldSettings:
     def of(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         if not configs:
             return self._common
-        return [_told(common, configs[common.name]) if common.name in configs else common for common in self._common]
+        return [
+            _topic_config(common, configs[common.name]) if common.name in configs else common for common in self._common
+        ]
 
 
-def _told(common: CreatableTopicConfigs, value: str) -> CreatableTopicConfigs:
+def _topic_config(common: CreatableTopicConfigs, value: str) -> CreatableTopicConfigs:
     return CreatableTopicConfigs(
         name=common.name,
         value=value,
@@ -144,7 +145,7 @@ def _told(common: CreatableTopicConfigs, value: str) -> CreatableTopicConfigs:
     )
 
 
-def _result(outcome: TopicOutcome, told: _ToldSettings | None) -> CreatableTopicResult:
+def _result(outcome: TopicOutcome, configs: _ResponseConfigs | None) -> CreatableTopicResult:
     topic = outcome.topic
     if topic is None:
         return _refused(outcome.name, outcome.error)
@@ -154,5 +155,5 @@ def _result(outcome: TopicOutcome, told: _ToldSettings | None) -> CreatableTopic
         error_code=NO_ERROR,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
-        configs=[] if told is None else told.of(topic.configs),
+        configs=[] if configs is None else configs.of(topic.configs),
     )

@@ -1,11 +1,11 @@
-"""DeleteAcls: refused as Kafka does without an authorizer."""
+"""DeleteAcls (API key 31): refused with SECURITY_DISABLED, as in Kafka without an authorizer."""
 
 from tidelog.errors import SecurityDisabled
 from tidelog.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import error_fields
 
 
-async def handle_delete_acls(request: DeleteAclsRequest, _: Call) -> DeleteAclsResponse:
+async def handle_delete_acls(request: DeleteAclsRequest, _: RequestContext) -> DeleteAclsResponse:
     refused = DeleteAclsFilterResult(**error_fields(SecurityDisabled()))
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))

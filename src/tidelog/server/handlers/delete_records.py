@@ -1,4 +1,4 @@
-"""DeleteRecords: give up everything before an offset, on all live replicas."""
+"""DeleteRecords (API key 21): deletes records before an offset, and answers when all live replicas have done so."""
 
 from tidelog.cluster.topic_names import is_internal
 from tidelog.errors import NO_ERROR, InvalidTopic, KafkaError, RequestTimedOut
@@ -12,21 +12,21 @@ from tidelog.protocol.messages.delete_records import (
 from tidelog.replication.partition import Partition
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 
 def handle_delete_records(
-    request: DeleteRecordsRequest, call: Call
+    request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse | Deferred[DeleteRecordsResponse]:
     waits: list[_Wait] = []
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
-                # Of several offsets for one partition the last counts.
+                # If a partition is named twice, the last offset wins.
                 partitions=[
-                    _delete(topic.name, wanted, call, waits)
-                    for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values()
+                    _delete(topic.name, requested, context, waits)
+                    for requested in {requested.partition_index: requested for requested in topic.partitions}.values()
                 ],
             )
             for topic in request.topics
@@ -38,30 +38,30 @@ def handle_delete_records(
     operation = DelayedDeleteRecords(waits, response, deferred)
     deferred.on_abandoned = operation.abandon
     watched = [wait.partition.low_watermark_watchers for wait in waits]
-    call.services.purgatory.wait(operation, watched, max(request.timeout_ms, 0) / 1000)
+    context.services.purgatory.wait(operation, watched, max(request.timeout_ms, 0) / 1000)
     return deferred
 
 
 def _delete(
-    topic: str, wanted: DeleteRecordsPartition, call: Call, waits: list["_Wait"]
+    topic: str, requested: DeleteRecordsPartition, context: RequestContext, waits: list["_Wait"]
 ) -> DeleteRecordsPartitionResult:
-    result = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
+    result = DeleteRecordsPartitionResult(partition_index=requested.partition_index, low_watermark=-1)
     try:
-        partition = call.services.partition(topic, wanted.partition_index)
+        partition = context.services.partition(topic, requested.partition_index)
         if is_internal(topic):
             raise InvalidTopic(f"{topic} is internal: only brokers delete from it")
-        target = partition.delete_records_before(wanted.offset)
+        target = partition.delete_records_before(requested.offset)
         result.low_watermark = partition.low_watermark()
     except KafkaError as error:
         result.error_code = error.code
     else:
-        result.error_code = RequestTimedOut.code  # unless it is over in time
+        result.error_code = RequestTimedOut.code  # replaced if the wait ends in time
         waits.append(_Wait(partition, target, result))
     return result
 
 
 class _Wait:
-    """One partition whose followers have yet to move their log start."""
+    """One partition whose followers have not advanced their log start offset yet."""
 
     __slots__ = ("offset", "partition", "result")
 
@@ -85,7 +85,7 @@ class _Wait:
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """Holds the answer back until every live replica has let go of the records."""
+    """Delays the response until the low watermark of every partition has reached its offset."""
 
     __slots__ = ("_deferred", "_response", "_waits")
 
@@ -104,5 +104,5 @@ class DelayedDeleteRecords(DelayedOperation):
 
     def on_completed(self) -> None:
         for wait in self._waits:
-            wait.is_over()  # some may be, though time is up for others
+            wait.is_over()  # some may be done, though others timed out
         self._deferred.resolve(self._response)

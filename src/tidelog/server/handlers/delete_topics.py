@@ -1,4 +1,4 @@
-"""DeleteTopics: remove topics and everything in them, by name or by id."""
+"""DeleteTopics (API key 20): deletes topics by name or id."""
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.controller.topics import TopicOutcome
@@ -9,8 +9,8 @@ from tidelog.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from tidelog.server.dispatch import Call
-from tidelog.server.forwarding import forward_unless_controller, let_it_be_seen, wait_until_seen
+from tidelog.server.dispatch import RequestContext
+from tidelog.server.forwarding import forward_unless_controller, wait_briefly_until_applied, wait_until_applied
 from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 from tidelog.types import ZERO_UUID, Uuid
@@ -18,13 +18,13 @@ from tidelog.types import ZERO_UUID, Uuid
 TOPIC_IDS_FROM_VERSION = 6
 
 
-async def handle_delete_topics(request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
+async def handle_delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     topics = request.topics
-    if call.version < TOPIC_IDS_FROM_VERSION:
+    if context.version < TOPIC_IDS_FROM_VERSION:
         topics = [DeleteTopicState(name=name) for name in request.topic_names]
     refused = [_refusal(topic) for topic in topics if not _is_well_named(topic)]
     named = [topic for topic in topics if _is_well_named(topic)]
-    results = await _delete(named, request.timeout_ms, call) if named else []
+    results = await _delete(named, request.timeout_ms, context) if named else []
     return DeleteTopicsResponse(responses=[*refused, *results])
 
 
@@ -41,11 +41,13 @@ def _refusal(topic: DeleteTopicState) -> DeletableTopicResult:
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, **error_fields(InvalidRequest(message)))
 
 
-async def _delete(topics: list[DeleteTopicState], timeout_ms: int, call: Call) -> list[DeletableTopicResult]:
-    services = call.services
+async def _delete(
+    topics: list[DeleteTopicState], timeout_ms: int, context: RequestContext
+) -> list[DeletableTopicResult]:
+    services = context.services
     request = DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms)
     try:
-        answer = await forward_unless_controller(services, call.client_id, request, DeleteTopicsResponse, timeout_ms)
+        answer = await forward_unless_controller(services, context.client_id, request, DeleteTopicsResponse, timeout_ms)
         if answer is None:
             return await _delete_here(topics, timeout_ms, services)
     except KafkaError as error:
@@ -53,21 +55,23 @@ async def _delete(topics: list[DeleteTopicState], timeout_ms: int, call: Call) -
             DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, **error_fields(error)) for topic in topics
         ]
     gone = [result.topic_id for result in answer.responses if result.error_code == NO_ERROR]
-    await let_it_be_seen(services, lambda image: not any(topic_id in image.topic_names for topic_id in gone))
+    await wait_briefly_until_applied(
+        services, lambda image: not any(topic_id in image.topic_names for topic_id in gone)
+    )
     return answer.responses
 
 
 async def _delete_here(
     topics: list[DeleteTopicState], timeout_ms: int, services: Services
 ) -> list[DeletableTopicResult]:
-    wanted: list[str | Uuid] = [topic.topic_id if topic.name is None else topic.name for topic in topics]
-    outcomes = await services.membership.topics.delete_topics(wanted)
+    names_or_ids: list[str | Uuid] = [topic.topic_id if topic.name is None else topic.name for topic in topics]
+    outcomes = await services.membership.topics.delete_topics(names_or_ids)
     deleted = [outcome.topic_id for outcome in outcomes if outcome.error is None]
 
     def are_gone(image: ClusterImage) -> bool:
         return not any(topic_id in image.topic_names for topic_id in deleted)
 
-    if deleted and not await wait_until_seen(services, are_gone, timeout_ms):
+    if deleted and not await wait_until_applied(services, are_gone, timeout_ms):
         known = services.cluster.image.topic_names if timeout_ms > 0 else set(deleted)
         outcomes = [
             outcome._replace(error=RequestTimedOut(f"'{outcome.name}' is being deleted"))
@@ -75,7 +79,7 @@ async def _delete_here(
             else outcome
             for outcome in outcomes
         ]
-    # Whoever makes the topic anew at once should find its name free, unless brokers are away.
+    # A client that recreates the topic at once should find its name free, unless brokers are down.
     names = [outcome.name for outcome in outcomes if outcome.error is None]
     await services.membership.controller.wait_for_deletions(names, timeout_ms / 1000)
     return [_result(outcome) for outcome in outcomes]

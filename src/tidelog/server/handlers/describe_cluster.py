@@ -1,4 +1,4 @@
-"""DescribeCluster: who belongs to the cluster, and which broker is its controller."""
+"""DescribeCluster (API key 60): lists the live brokers and the controller."""
 
 from tidelog.errors import NO_ERROR, KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from tidelog.protocol.messages.describe_cluster import (
@@ -6,25 +6,25 @@ from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import CLUSTER_OPERATIONS, error_fields, reachable_brokers
 
 BROKERS = 1
 CONTROLLERS = 2
-"""Of Kafka's own quorum (KIP-919); here a broker is the controller."""
+"""Endpoints of a KRaft controller quorum (KIP-919). Here a broker is the controller."""
 
 
-def handle_describe_cluster(request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
+def handle_describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(**error_fields(_wrong_endpoint(request.endpoint_type)))
-    image = call.services.cluster.image
+    image = context.services.cluster.image
     response = DescribeClusterResponse(
         error_code=NO_ERROR,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            for broker, endpoint in reachable_brokers(image, call.connection.listener)
+            for broker, endpoint in reachable_brokers(image, context.connection.listener)
         ],
     )
     if request.include_cluster_authorized_operations:
@@ -34,5 +34,5 @@ def handle_describe_cluster(request: DescribeClusterRequest, call: Call) -> Desc
 
 def _wrong_endpoint(endpoint_type: int) -> KafkaError:
     if endpoint_type == CONTROLLERS:
-        return MismatchedEndpointType("this is an endpoint of a broker, not of a controller quorum")
+        return MismatchedEndpointType("this endpoint belongs to a broker, not to a controller quorum")
     return UnsupportedEndpointType(f"Unsupported endpoint type {endpoint_type}")

@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of topics, brokers and groups, and where each value comes from."""
+"""DescribeConfigs (API key 32): describes the configs of topics, brokers and groups, with the source of each value."""
 
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.config.resolution import (
@@ -18,55 +18,60 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.services import Services
 
 
-async def handle_describe_configs(request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
-    """What is asked for several times is answered once."""
-    wanted = {
+async def handle_describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    """Duplicate resources are answered once."""
+    requested = {
         (each.resource_type, each.resource_name, tuple(each.configuration_keys or ())): each
         for each in request.resources
     }
-    results = await call.services.turns.each(wanted.values(), lambda each: _describe(each, request, call))
+    results = await context.services.turns.each(requested.values(), lambda each: _describe(each, request, context))
     return DescribeConfigsResponse(results=results)
 
 
-def _describe(wanted: DescribeConfigsResource, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResult:
+def _describe(
+    requested: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
-        error_code=NO_ERROR, error_message="", resource_type=wanted.resource_type, resource_name=wanted.resource_name
+        error_code=NO_ERROR,
+        error_message="",
+        resource_type=requested.resource_type,
+        resource_name=requested.resource_name,
     )
     try:
-        settings = _settings_of(wanted, call.services)
+        settings = _settings_of(requested, context.services)
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    keys = wanted.configuration_keys  # none of them asks for all, as null does
+    keys = requested.configuration_keys  # an empty list means all, like null
     result.configs = [_entry(setting, request) for setting in settings if not keys or setting.name in keys]
     return result
 
 
-def _settings_of(wanted: DescribeConfigsResource, services: Services) -> list[DescribedSetting]:
+def _settings_of(requested: DescribeConfigsResource, services: Services) -> list[DescribedSetting]:
     cluster = services.cluster
-    match wanted.resource_type:
+    match requested.resource_type:
         case ResourceType.TOPIC:
-            check_topic_name(wanted.resource_name)
-            topic = cluster.image.topics.get(wanted.resource_name)
+            check_topic_name(requested.resource_name)
+            topic = cluster.image.topics.get(requested.resource_name)
             if topic is None:
-                raise UnknownTopicOrPartition(f"The topic '{wanted.resource_name}' does not exist.")
+                raise UnknownTopicOrPartition(f"The topic '{requested.resource_name}' does not exist.")
             return describe_topic(cluster.static_settings, cluster.dynamic_configs, topic.configs)
-        case ResourceType.BROKER if not wanted.resource_name:
+        case ResourceType.BROKER if not requested.resource_name:
             return describe_cluster_defaults(cluster.dynamic_configs)
         case ResourceType.BROKER:
-            check_broker_name(wanted.resource_name, services.membership.broker.id)
+            check_broker_name(requested.resource_name, services.membership.broker.id)
             return describe_broker(cluster.static_settings, cluster.dynamic_configs)
         case ResourceType.GROUP:
-            if not wanted.resource_name:
+            if not requested.resource_name:
                 raise InvalidRequest("Group name must not be empty")
-            stored = cluster.image.group_configs.get(wanted.resource_name, {})
+            stored = cluster.image.group_configs.get(requested.resource_name, {})
             return describe_group(cluster.static_settings, cluster.dynamic_configs, stored)
         case _:
-            raise InvalidRequest(f"Unsupported resource type {wanted.resource_type}")
+            raise InvalidRequest(f"Unsupported resource type {requested.resource_type}")
 
 
 def _entry(setting: DescribedSetting, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

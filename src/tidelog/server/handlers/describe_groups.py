@@ -1,14 +1,14 @@
-"""DescribeGroups: classic groups with their members."""
+"""DescribeGroups (API key 15): describes classic groups and their members."""
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import add_group_operations
 from tidelog.server.sliced_requests import Promised, begin_each
 
 
-def handle_describe_groups(request: DescribeGroupsRequest, call: Call) -> Promised[DescribeGroupsResponse]:
+def handle_describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> Promised[DescribeGroupsResponse]:
     def finish(parts: list[DescribeGroupsResponse]) -> DescribeGroupsResponse:
         groups = [group for part in parts for group in part.groups]
         if request.include_authorized_operations:
@@ -17,10 +17,10 @@ def handle_describe_groups(request: DescribeGroupsRequest, call: Call) -> Promis
 
     def begin(group_id: str) -> Deferred[DescribeGroupsResponse]:
         reply = Deferred(lambda error: _failed(group_id, error))
-        call.services.groups.describe(group_id, call.version, reply)
+        context.services.groups.describe(group_id, context.version, reply)
         return reply
 
-    return begin_each(request.groups, begin, finish, call)
+    return begin_each(request.groups, begin, finish, context)
 
 
 def _failed(group_id: str, error: KafkaError) -> DescribeGroupsResponse:

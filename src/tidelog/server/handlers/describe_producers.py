@@ -1,4 +1,4 @@
-"""DescribeProducers: who has written to a partition lately, and what each of them may write next."""
+"""DescribeProducers (API key 61): lists the producer state of partitions."""
 
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.errors import NO_ERROR, KafkaError
@@ -9,19 +9,21 @@ from tidelog.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import error_fields
 
 
-async def handle_describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
-    each = call.services.turns.each
+async def handle_describe_producers(
+    request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    each = context.services.turns.each
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
                 name=topic.name,
                 partitions=await each(
                     dict.fromkeys(topic.partition_indexes),
-                    lambda index, name=topic.name: _describe(name, index, call),  # type: ignore[misc]
+                    lambda index, name=topic.name: _describe(name, index, context),  # type: ignore[misc]
                 ),
             )
             for topic in request.topics
@@ -29,10 +31,10 @@ async def handle_describe_producers(request: DescribeProducersRequest, call: Cal
     )
 
 
-def _describe(topic: str, index: int, call: Call) -> PartitionResponse:
+def _describe(topic: str, index: int, context: RequestContext) -> PartitionResponse:
     try:
         check_topic_name(topic)
-        partition = call.services.partition(topic, index)
+        partition = context.services.partition(topic, index)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, **error_fields(error))
     return PartitionResponse(

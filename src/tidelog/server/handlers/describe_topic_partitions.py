@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics and their partitions, in pages where one answer would be too long (KIP-966)."""
+"""DescribeTopicPartitions (API key 75): describes topics in pages, with eligible leader replicas (KIP-966)."""
 
 from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import check_topic_name, is_internal
@@ -10,16 +10,16 @@ from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import TOPIC_OPERATIONS, partition_fields
 
 MAX_PARTITIONS_IN_A_PAGE = 2000
 
 
 def handle_describe_topic_partitions(
-    request: DescribeTopicPartitionsRequest, call: Call
+    request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    image = call.services.cluster.image
+    image = context.services.cluster.image
     cursor = request.cursor
     names = sorted({topic.name for topic in request.topics} or image.topics)
     if cursor is None:
@@ -27,7 +27,7 @@ def handle_describe_topic_partitions(
     if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
         return _refused(request)
     names = [name for name in names if name >= cursor.topic_name]
-    # A topic that was deleted since the page before leaves its successor to begin with.
+    # If the topic of the cursor was deleted meanwhile, the page begins with the next topic.
     is_cursor_there = bool(names) and names[0] == cursor.topic_name
     return _page(image, names, cursor.partition_index if is_cursor_there else 0, _page_size(request))
 
@@ -39,7 +39,7 @@ def _page_size(request: DescribeTopicPartitionsRequest) -> int:
 def _page(image: ClusterImage, names: list[str], first: int, room: int) -> DescribeTopicPartitionsResponse:
     response = DescribeTopicPartitionsResponse(topics=[])
     for name in names:
-        if room == 0 or len(response.topics) >= MAX_PARTITIONS_IN_A_PAGE:  # those that do not exist count, too
+        if room == 0 or len(response.topics) >= MAX_PARTITIONS_IN_A_PAGE:  # unknown topics count, too
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = image.topics.get(name)
@@ -79,7 +79,7 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     try:
         check_topic_name(name)
     except KafkaError as invalid:
-        code = invalid.code  # the error itself would keep this frame, and the frame the error
+        code = invalid.code  # keep the code, not the error: its traceback would form a reference cycle
     return DescribeTopicPartitionsResponseTopic(
         error_code=code,
         name=name,

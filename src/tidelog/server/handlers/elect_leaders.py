@@ -1,4 +1,4 @@
-"""ElectLeaders: let partitions be led by their preferred replica, or by whoever is there (KIP-460)."""
+"""ElectLeaders (API key 43): triggers preferred or unclean leader elections (KIP-460)."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -13,22 +13,22 @@ from tidelog.protocol.messages.elect_leaders import (
     PartitionElectionResult,
     TopicElectionResult,
 )
-from tidelog.server.dispatch import Call
-from tidelog.server.forwarding import forward_unless_controller, let_it_be_seen
+from tidelog.server.dispatch import RequestContext
+from tidelog.server.forwarding import forward_unless_controller, wait_briefly_until_applied
 from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER, TopicPartition
 
 
-async def handle_elect_leaders(request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
-    services = call.services
+async def handle_elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    services = context.services
     if request.topic_partitions == []:
         return ElectLeadersResponse()
     try:
         if request.election_type not in (PREFERRED, UNCLEAN):
             raise InvalidRequest(f"Unknown election type {request.election_type}")
         answer = await forward_unless_controller(
-            services, call.client_id, request, ElectLeadersResponse, request.timeout_ms
+            services, context.client_id, request, ElectLeadersResponse, request.timeout_ms
         )
         if answer is None:
             answer = await _elect_here(request, services)
@@ -36,7 +36,7 @@ async def handle_elect_leaders(request: ElectLeadersRequest, call: Call) -> Elec
         return ElectLeadersResponse(
             error_code=error.code, replica_election_results=_results(dict.fromkeys(_named(request) or (), error))
         )
-    await _let_leaders_be_seen(request, answer, services)
+    await _wait_for_new_leaders(request, answer, services)
     return answer
 
 
@@ -45,11 +45,11 @@ async def _elect_here(request: ElectLeadersRequest, services: Services) -> Elect
         _named(request), is_unclean=request.election_type == UNCLEAN
     )
     return ElectLeadersResponse(
-        replica_election_results=_results(outcomes, tells_the_needless=request.topic_partitions is not None)
+        replica_election_results=_results(outcomes, includes_not_needed=request.topic_partitions is not None)
     )
 
 
-async def _let_leaders_be_seen(request: ElectLeadersRequest, answer: ElectLeadersResponse, services: Services) -> None:
+async def _wait_for_new_leaders(request: ElectLeadersRequest, answer: ElectLeadersResponse, services: Services) -> None:
     elected = [
         TopicPartition(result.topic, partition.partition_id)
         for result in answer.replica_election_results
@@ -57,7 +57,7 @@ async def _let_leaders_be_seen(request: ElectLeadersRequest, answer: ElectLeader
         if partition.error_code == NO_ERROR
     ]
     is_unclean = request.election_type == UNCLEAN
-    await let_it_be_seen(services, lambda image: all(_is_led(image, each, is_unclean) for each in elected))
+    await wait_briefly_until_applied(services, lambda image: all(_is_led(image, each, is_unclean) for each in elected))
 
 
 def _is_led(image: ClusterImage, topic_partition: TopicPartition, is_unclean: bool) -> bool:
@@ -74,11 +74,11 @@ def _named(request: ElectLeadersRequest) -> list[TopicPartition] | None:
 
 
 def _results(
-    outcomes: Mapping[TopicPartition, KafkaError | None], *, tells_the_needless: bool = True
+    outcomes: Mapping[TopicPartition, KafkaError | None], *, includes_not_needed: bool = True
 ) -> list[TopicElectionResult]:
     results: dict[str, list[PartitionElectionResult]] = defaultdict(list)
     for (topic, index), error in outcomes.items():
         of_topic = results[topic]
-        if tells_the_needless or not isinstance(error, ElectionNotNeeded):
+        if includes_not_needed or not isinstance(error, ElectionNotNeeded):
             of_topic.append(PartitionElectionResult(partition_id=index, **error_fields(error)))
     return [TopicElectionResult(topic=topic, partition_result=found) for topic, found in results.items()]

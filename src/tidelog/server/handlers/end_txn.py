@@ -1,17 +1,17 @@
-"""EndTxn: commit or abort a transaction, or all of a transaction group."""
+"""EndTxn (API key 26): commits or aborts a transaction or a transaction group."""
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import code_for_producer
 
 KNOWS_FENCING_FROM_VERSION = 2
 
 
-def handle_end_txn(request: EndTxnRequest, call: Call) -> Deferred[EndTxnResponse]:
-    reply = Deferred(lambda error: _refused(error, call.version))
-    call.services.transactions.end(request, call.version, reply)
+def handle_end_txn(request: EndTxnRequest, context: RequestContext) -> Deferred[EndTxnResponse]:
+    reply = Deferred(lambda error: _refused(error, context.version))
+    context.services.transactions.end(request, context.version, reply)
     return reply
 
 

@@ -1,4 +1,4 @@
-"""Fetch: read from some partitions, at once or as soon as there is enough to read (R15)."""
+"""Fetch (API key 1): reads records of partitions, at once or as soon as fetch.min.bytes are available (R15)."""
 
 import logging
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ from tidelog.replication.fetch_reads import ISOLATION_LEVELS
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.fetch_sessions import FINAL_EPOCH
 from tidelog.server.fetching import NO_SESSION, AnyFetch, Reader, SessionlessFetch, failed
 from tidelog.server.leader_hints import add_leaders_to_fetch
@@ -21,28 +21,28 @@ from tidelog.storage.segment import NotCached
 logger = logging.getLogger(__name__)
 
 MAX_CLIENT_PARTITIONS = 8192
-"""Followers may ask for more at once."""
+"""Limit for consumers. Followers may request more."""
 
 FetchOutcome = FetchResponse | Deferred[FetchResponse] | Coroutine[Any, Any, FetchResponse]
 
 
-def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
-    reader = Reader(request, call)
+def handle_fetch(request: FetchRequest, context: RequestContext) -> FetchOutcome:
+    reader = Reader(request, context)
     if request.isolation_level not in ISOLATION_LEVELS:
         return _refused(request, reader, UnknownServerError.code)
     if not reader.is_follower and sum(len(topic.partitions) for topic in request.topics) > MAX_CLIENT_PARTITIONS:
         return _refused(request, reader, InvalidRequest.code)
     try:
-        fetch = _begin(request, reader, call.services)
+        fetch = _begin(request, reader, context.services)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    if reader.is_follower and not call.connection.is_privileged:
-        call.trust_follower(reader.replica_id, reader.replica_epoch)
+    if reader.is_follower and not context.connection.is_privileged:
+        context.trust_follower(reader.replica_id, reader.replica_epoch)
     recorded_at_ms = _follower_request_ms(reader) if reader.is_follower else None
     if _is_divided(fetch):
         return _fetch_in_slices(request, fetch, recorded_at_ms)
     _read(fetch, recorded_at_ms)
-    if fetch.is_cold:
+    if fetch.is_uncached:
         return _read_in_worker(fetch)
     if _is_answerable(request, fetch):
         return _answer(fetch)
@@ -50,28 +50,28 @@ def handle_fetch(request: FetchRequest, call: Call) -> FetchOutcome:
 
 
 def _follower_request_ms(reader: Reader) -> int:
-    """When it came: partitions record that, also where the answer will wait (R17)."""
+    """Arrival time of a follower's request. Partitions record it even if the response waits (R17)."""
     now_ms = reader.services.clock.now_ms()
     reader.services.replicas.on_follower_request(reader.replica_id, now_ms)
     return now_ms
 
 
 def _read(fetch: AnyFetch, recorded_at_ms: int | None = None) -> None:
-    for wanted in fetch.begin():
-        fetch.find(wanted)
-        fetch.read_one(wanted, recorded_at_ms)
+    for requested in fetch.begin():
+        fetch.find(requested)
+        fetch.read_one(requested, recorded_at_ms)
 
 
 def _is_divided(fetch: AnyFetch) -> bool:
-    return not fetch.reader.call.connection.is_privileged and fetch.size > MANY
+    return not fetch.reader.context.connection.is_privileged and fetch.size > MANY
 
 
 async def _fetch_in_slices(request: FetchRequest, fetch: AnyFetch, recorded_at_ms: int | None) -> FetchResponse:
     await _read_in_slices(fetch, recorded_at_ms)
-    if not fetch.is_cold and not _is_answerable(request, fetch) and request.min_bytes <= 1 and fetch.is_ready():
-        fetch.put_back()  # it came between two slices, and would wake nobody
+    if not fetch.is_uncached and not _is_answerable(request, fetch) and request.min_bytes <= 1 and fetch.is_ready():
+        fetch.requeue()  # records arrived between two slices, before any watcher was registered
         await _read_in_slices(fetch)
-    if fetch.is_cold:
+    if fetch.is_uncached:
         return await _read_in_worker(fetch)
     if _is_answerable(request, fetch):
         return await _awaited(_answer(fetch))
@@ -81,22 +81,22 @@ async def _fetch_in_slices(request: FetchRequest, fetch: AnyFetch, recorded_at_m
 async def _read_in_slices(fetch: AnyFetch, recorded_at_ms: int | None = None) -> None:
     turns = fetch.reader.services.turns
     try:
-        for wanted in fetch.begin():
-            fetch.find(wanted)
-            fetch.read_one(wanted, recorded_at_ms)
+        for requested in fetch.begin():
+            fetch.find(requested)
+            fetch.read_one(requested, recorded_at_ms)
             if turns.is_slice_over():
                 await turns.wait(is_continued=True)
-                if fetch.is_overtaken:
+                if fetch.is_superseded:
                     return
     except BaseException:
-        fetch.put_back()
+        fetch.requeue()
         raise
 
 
 async def _answer_in_slices(fetch: AnyFetch) -> FetchResponse:
     await fetch.reader.services.turns.wait()
     await _read_in_slices(fetch)
-    return await (_read_in_worker(fetch) if fetch.is_cold else _awaited(_answer(fetch)))
+    return await (_read_in_worker(fetch) if fetch.is_uncached else _awaited(_answer(fetch)))
 
 
 async def _awaited(outcome: FetchResponse | Coroutine[Any, Any, FetchResponse]) -> FetchResponse:
@@ -104,7 +104,7 @@ async def _awaited(outcome: FetchResponse | Coroutine[Any, Any, FetchResponse]) 
 
 
 def _refused(request: FetchRequest, reader: Reader, error_code: int) -> FetchResponse:
-    """All of it. Each partition is told as well, as long as topics have names."""
+    """Refuse the whole request; before topic ids also each partition, as in Kafka."""
     topics = [] if reader.uses_topic_ids else request.topics
     return FetchResponse(
         error_code=error_code,
@@ -125,7 +125,10 @@ def _begin(request: FetchRequest, reader: Reader, services: Services) -> AnyFetc
 
 def _is_answerable(request: FetchRequest, fetch: AnyFetch) -> bool:
     return (
-        request.max_wait_ms <= 0 or fetch.bytes_read >= request.min_bytes or fetch.has_news or not fetch.wants_anything
+        request.max_wait_ms <= 0
+        or fetch.bytes_read >= request.min_bytes
+        or fetch.has_error_or_divergence
+        or not fetch.has_partitions
     )
 
 
@@ -138,7 +141,7 @@ def _wait(request: FetchRequest, fetch: AnyFetch, *, is_divided: bool = False) -
 
 
 class DelayedFetch(DelayedOperation):
-    """Waits until `min_bytes` can be read, something happens to a partition, or time is up."""
+    """Waits until `min_bytes` can be read, the state of a partition changes, or the time is up."""
 
     __slots__ = ("_available", "_deferred", "_fetch", "_is_divided", "_min_bytes", "_seen")
 
@@ -156,14 +159,14 @@ class DelayedFetch(DelayedOperation):
     def is_satisfied(self, changed: Watchers) -> bool:
         fetch = self._fetch
         if self._min_bytes <= 1:
-            return any(wanted.is_ready(fetch.reader) for wanted in fetch.changed(changed))
-        for wanted in fetch.changed(changed):
+            return any(requested.is_ready(fetch.reader) for requested in fetch.changed(changed))
+        for requested in fetch.changed(changed):
             try:
-                readable = fetch.readable_bytes(wanted)
+                readable = fetch.readable_bytes(requested)
             except (KafkaError, NotCached):
                 return True
-            self._available += readable - self._seen.get(wanted, 0)
-            self._seen[wanted] = readable
+            self._available += readable - self._seen.get(requested, 0)
+            self._seen[requested] = readable
         return self._available >= self._min_bytes
 
     def on_completed(self) -> None:
@@ -173,7 +176,7 @@ class DelayedFetch(DelayedOperation):
             fetch.reader.services.spawn(self._resolve_later(_answer_in_slices(fetch)))
             return
         _read(fetch)
-        outcome = _read_in_worker(fetch) if fetch.is_cold else _answer(fetch)
+        outcome = _read_in_worker(fetch) if fetch.is_uncached else _answer(fetch)
         if isinstance(outcome, FetchResponse):
             self._deferred.resolve(outcome)
         else:
@@ -183,13 +186,13 @@ class DelayedFetch(DelayedOperation):
         try:
             self._deferred.resolve(await outcome)
         except Exception:
-            connection = self._fetch.reader.call.connection
+            connection = self._fetch.reader.context.connection
             logger.exception("connection closed: records cannot be read peer=%s", connection.peer)
-            connection.channel.close("records cannot be read")  # or whoever asked would wait for ever
+            connection.channel.close("records cannot be read")  # else the client would wait forever
 
 
 def _answer(fetch: AnyFetch) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
-    """What the page cache lacks is read by a worker first: the event loop never waits for a disk."""
+    """A worker reads what is not in the page cache first: the event loop never waits for a disk."""
     response = _response(fetch)
     cold = [part for part in fetch.slices if not part.file.is_cached(part.position, part.length)]
     return _warm(response, cold, fetch.reader.services) if cold else response
@@ -202,12 +205,12 @@ async def _warm(response: FetchResponse, cold: list[FileSlice], services: Servic
 
 
 async def _read_in_worker(fetch: AnyFetch) -> FetchResponse:
-    """Even finding the place would have waited. What is there is answered, be it less than asked for."""
+    """Used where even the index lookup would wait for a disk. Answers with the data found, even below min_bytes."""
     services = fetch.reader.services
     try:
         await services.workers.run(fetch.read_in_worker)
     except BaseException:
-        fetch.put_back()
+        fetch.requeue()
         raise
     return await _warm(_response(fetch), fetch.slices, services)
 
@@ -215,7 +218,7 @@ async def _read_in_worker(fetch: AnyFetch) -> FetchResponse:
 def _response(fetch: AnyFetch) -> FetchResponse:
     response = fetch.response()
     if fetch.sizes and not response.error_code:
-        fetch.count_sent()
-    if fetch.has_news:
-        add_leaders_to_fetch(response, fetch.reader.call)
+        fetch.record_bytes_out()
+    if fetch.has_error_or_divergence:
+        add_leaders_to_fetch(response, fetch.reader.context)
     return response

@@ -1,7 +1,7 @@
-"""FindCoordinator: which broker looks after a consumer group or a transactional id.
+"""FindCoordinator (API key 10): returns the coordinator of a group or transactional id.
 
-It is the leader of the partition of an internal topic that keeps it. Whoever asks first has the topic created, and
-waits a moment for it; after that, or while brokers are missing, clients are told to ask again.
+The coordinator is the leader of the partition of the internal topic that stores it. The first request creates the
+topic and waits briefly for it. Until a leader exists clients get COORDINATOR_NOT_AVAILABLE and retry.
 """
 
 from tidelog.cluster.image import Broker
@@ -9,23 +9,23 @@ from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from tidelog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import error_fields
 from tidelog.types import NO_BROKER
 
 BATCHES_FROM_VERSION = 4
 TOPICS_BY_KEY_TYPE = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
-CREATION_PATIENCE_S = 1.0
+CREATION_WAIT_S = 1.0
 NO_PORT = -1
 
 
-async def handle_find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
-    keys = [request.key] if call.version < BATCHES_FROM_VERSION else request.coordinator_keys
+async def handle_find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    keys = [request.key] if context.version < BATCHES_FROM_VERSION else request.coordinator_keys
     topic = TOPICS_BY_KEY_TYPE.get(request.key_type)
     if topic is not None and keys:
-        await call.services.internal_topics.ensure(topic, CREATION_PATIENCE_S)
-    found = await call.services.turns.each(keys, lambda key: _coordinator(key, topic, request.key_type, call))
-    if call.version >= BATCHES_FROM_VERSION:
+        await context.services.internal_topics.ensure(topic, CREATION_WAIT_S)
+    found = await context.services.turns.each(keys, lambda key: _coordinator(key, topic, request.key_type, context))
+    if context.version >= BATCHES_FROM_VERSION:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found
     return FindCoordinatorResponse(
@@ -37,25 +37,25 @@ async def handle_find_coordinator(request: FindCoordinatorRequest, call: Call) -
     )
 
 
-def _coordinator(key: str, topic: str | None, key_type: int, call: Call) -> Coordinator:
+def _coordinator(key: str, topic: str | None, key_type: int, context: RequestContext) -> Coordinator:
     try:
         if topic is None:
             raise InvalidRequest(f"key type {key_type} is neither a group (0) nor a transactional id (1)")
-        broker, endpoint = _find(key, topic, call)
+        broker, endpoint = _find(key, topic, context)
     except KafkaError as error:
         return Coordinator(key=key, node_id=NO_BROKER, host="", port=NO_PORT, **error_fields(error))
     return Coordinator(key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, **error_fields(None))
 
 
-def _find(key: str, topic: str, call: Call) -> tuple[Broker, Endpoint]:
-    services = call.services
+def _find(key: str, topic: str, context: RequestContext) -> tuple[Broker, Endpoint]:
+    services = context.services
     image = services.cluster.image
     coordinated = (services.groups if topic == GROUP_TOPIC else services.transactions).partition_of(key)
     partition = image.partition(coordinated)
     if partition is None:
         raise CoordinatorNotAvailable(f"{topic} is not there yet")
     broker = image.brokers.get(partition.leader)
-    endpoint = None if broker is None else broker.endpoint(call.connection.listener)
+    endpoint = None if broker is None else broker.endpoint(context.connection.listener)
     if broker is None or endpoint is None or broker.id in services.replicas.suspected_leaders():
         raise CoordinatorNotAvailable(f"{coordinated} has no leader now")
     return broker, endpoint

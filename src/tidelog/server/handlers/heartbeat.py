@@ -1,19 +1,19 @@
-"""Heartbeat: a member of a classic group is alive, and hears whether it has to join again."""
+"""Heartbeat (API key 12): renews the session of a classic group member; the error code announces a rebalance."""
 
 from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 
-def handle_heartbeat(request: HeartbeatRequest, call: Call) -> Deferred[HeartbeatResponse]:
+def handle_heartbeat(request: HeartbeatRequest, context: RequestContext) -> Deferred[HeartbeatResponse]:
     reply = Deferred(_refused)
-    call.services.groups.heartbeat(request, caller_of(call), reply)
+    context.services.groups.heartbeat(request, caller_of(context), reply)
     return reply
 
 
 def _refused(error: KafkaError) -> HeartbeatResponse:
-    """While the group is loaded nobody can be late, so all is well, as Kafka has it."""
+    """While the group is loading no session can expire: the heartbeat succeeds, as in Kafka."""
     is_loading = isinstance(error, CoordinatorLoadInProgress)
     return HeartbeatResponse(error_code=NO_ERROR if is_loading else error.code)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: set, unset, append to and subtract from single settings of a topic, broker or group."""
+"""IncrementalAlterConfigs (API key 44): sets, deletes, appends to and subtracts from single configs."""
 
 from tidelog.controller.configs import ConfigChange
 from tidelog.protocol.messages.incremental_alter_configs import (
@@ -7,16 +7,16 @@ from tidelog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import altered_fields
 
 
 async def handle_incremental_alter_configs(
-    request: IncrementalAlterConfigsRequest, call: Call
+    request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    each = call.services.turns.each
+    each = context.services.turns.each
     changes = await each(request.resources, _change)
-    outcomes = await call.services.alter_configs(changes, validate_only=request.validate_only)
+    outcomes = await context.services.alter_configs(changes, validate_only=request.validate_only)
     responses = await each(outcomes, lambda outcome: AlterConfigsResourceResponse(**altered_fields(outcome)))
     return IncrementalAlterConfigsResponse(responses=responses)
 

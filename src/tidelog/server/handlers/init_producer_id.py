@@ -1,4 +1,4 @@
-"""InitProducerId: an id under which a producer numbers its batches, and the right to write in transactions."""
+"""InitProducerId (API key 22): assigns a producer id and epoch; with a transactional id it fences older producers."""
 
 from tidelog.errors import (
     NO_ERROR,
@@ -9,30 +9,30 @@ from tidelog.errors import (
 )
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import code_for_producer
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 KNOWS_FENCING_FROM_VERSION = 4
 
 
-async def handle_init_producer_id(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
+async def handle_init_producer_id(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     if request.transactional_id is None:
-        return await _for_idempotence(request, call)
-    reply = Deferred(lambda error: _refused(error, call.version))
-    await call.services.transactions.init(request, reply)
+        return await _for_idempotence(request, context)
+    reply = Deferred(lambda error: _refused(error, context.version))
+    await context.services.transactions.init(request, reply)
     return await reply.wait()
 
 
-async def _for_idempotence(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
+async def _for_idempotence(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     try:
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
             raise InvalidRequest("a producer names both its id and its epoch, or neither")
-        producer_id = await call.services.membership.producer_ids.next()
-    except RetriableError:  # older clients give up on any other code that says so
-        return _refused(CoordinatorLoadInProgress(), call.version)
+        producer_id = await context.services.membership.producer_ids.next()
+    except RetriableError:  # older clients retry on this code only
+        return _refused(CoordinatorLoadInProgress(), context.version)
     except KafkaError as error:
-        return _refused(error, call.version)
+        return _refused(error, context.version)
     return InitProducerIdResponse(error_code=NO_ERROR, producer_id=producer_id, producer_epoch=0)
 
 

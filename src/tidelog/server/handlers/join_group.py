@@ -1,17 +1,17 @@
-"""JoinGroup: a member joins a group, or joins it again for a rebalance. The answer comes when all have joined."""
+"""JoinGroup (API key 11): a member joins a classic group or a rebalance; answered when all members have joined."""
 
 from tidelog.errors import GroupMaxSizeReached, KafkaError
 from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 NULLABLE_PROTOCOL_FROM_VERSION = 7
 
 
-def handle_join_group(request: JoinGroupRequest, call: Call) -> Deferred[JoinGroupResponse]:
-    member_id, no_protocol = request.member_id, None if call.version >= NULLABLE_PROTOCOL_FROM_VERSION else ""
+def handle_join_group(request: JoinGroupRequest, context: RequestContext) -> Deferred[JoinGroupResponse]:
+    member_id, no_protocol = request.member_id, None if context.version >= NULLABLE_PROTOCOL_FROM_VERSION else ""
 
     def refused(error: KafkaError) -> JoinGroupResponse:
         is_out = isinstance(error, GroupMaxSizeReached)
@@ -22,5 +22,5 @@ def handle_join_group(request: JoinGroupRequest, call: Call) -> Deferred[JoinGro
         return response
 
     reply = Deferred(refused)
-    call.services.groups.join(request, caller_of(call), reply)
+    context.services.groups.join(request, caller_of(context), reply)
     return reply.map(worded)

@@ -1,4 +1,4 @@
-"""LeaderAndIsr: the controller says which partitions this broker leads and follows."""
+"""LeaderAndIsr (API key 4): the broker becomes leader or follower of partitions, as the controller decided."""
 
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.leader_and_isr import (
@@ -10,11 +10,11 @@ from tidelog.protocol.messages.leader_and_isr import (
 )
 from tidelog.replication.assignment import LeaderAddress, PartitionAssignment
 from tidelog.server.control_plane import UNKNOWN_EPOCH, Errors, Sender
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.types import TopicPartition, Uuid
 
 
-async def handle_leader_and_isr(request: LeaderAndIsrRequest, call: Call) -> LeaderAndIsrResponse:
+async def handle_leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
     assignments = [
         _assignment(topic.topic_name, topic.topic_id, state, request.broker_epoch)
         for topic in request.topic_states
@@ -26,10 +26,10 @@ async def handle_leader_and_isr(request: LeaderAndIsrRequest, call: Call) -> Lea
     }
     sender = Sender(request.controller_id, request.controller_epoch, request.broker_epoch)
     try:
-        errors = await call.services.control_plane.become_leader_or_follower(sender, assignments, live_leaders)
+        errors = await context.services.control_plane.become_leader_or_follower(sender, assignments, live_leaders)
     except KafkaError as error:
         return LeaderAndIsrResponse(error_code=error.code)
-    call.trust_controller(sender)
+    context.trust_controller(sender)
     return LeaderAndIsrResponse(topics=_results(request, errors))
 
 

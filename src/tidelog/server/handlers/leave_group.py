@@ -1,16 +1,16 @@
-"""LeaveGroup: members leave a group."""
+"""LeaveGroup (API key 13): removes members from a group."""
 
 from tidelog.errors import KafkaError
 from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 
-def handle_leave_group(request: LeaveGroupRequest, call: Call) -> Deferred[LeaveGroupResponse]:
+def handle_leave_group(request: LeaveGroupRequest, context: RequestContext) -> Deferred[LeaveGroupResponse]:
     reply = Deferred(_refused)
-    call.services.groups.leave(request, caller_of(call), reply)
+    context.services.groups.leave(request, caller_of(context), reply)
     return reply
 
 

@@ -1,4 +1,4 @@
-"""ListConfigResources: topics and brokers, which always have settings, and the groups that have some of their own."""
+"""ListConfigResources (API key 74): lists topics, brokers, and groups with configs of their own."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -9,11 +9,11 @@ from tidelog.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 
 class ListedType(IntEnum):
-    """Numbers as the request carries them, in Kafka's order of answering."""
+    """Resource types by their number in the request, in the order of Kafka's response."""
 
     GROUP = 32
     CLIENT_METRICS = 16
@@ -23,21 +23,23 @@ class ListedType(IntEnum):
 
 
 FIRST_VERSION_TYPES = (ListedType.CLIENT_METRICS,)
-"""What version 0 asks for, without saying so."""
+"""Version 0 has no filter and lists client metrics only."""
 
 
-def handle_list_config_resources(request: ListConfigResourcesRequest, call: Call) -> ListConfigResourcesResponse:
-    known = FIRST_VERSION_TYPES if call.version == 0 else tuple(ListedType)
-    wanted = set(request.resource_types) or set(known)
-    if not wanted <= set(known):
+def handle_list_config_resources(
+    request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    known = FIRST_VERSION_TYPES if context.version == 0 else tuple(ListedType)
+    requested = set(request.resource_types) or set(known)
+    if not requested <= set(known):
         return ListConfigResourcesResponse(error_code=UnsupportedVersion.code)
-    names = _names_by_type(call)
-    resources = [ConfigResource(name, kind) for kind in known if kind in wanted for name in names[kind]]
+    names = _names_by_type(context)
+    resources = [ConfigResource(name, kind) for kind in known if kind in requested for name in names[kind]]
     return ListConfigResourcesResponse(error_code=NO_ERROR, config_resources=resources)
 
 
-def _names_by_type(call: Call) -> Mapping[ListedType, Iterable[str]]:
-    image = call.services.cluster.image
+def _names_by_type(context: RequestContext) -> Mapping[ListedType, Iterable[str]]:
+    image = context.services.cluster.image
     return {
         ListedType.GROUP: image.group_configs,
         ListedType.CLIENT_METRICS: (),

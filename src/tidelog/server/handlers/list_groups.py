@@ -1,18 +1,18 @@
-"""ListGroups: the groups that this broker coordinates."""
+"""ListGroups (API key 16): lists the groups that this broker coordinates."""
 
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 
-def handle_list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
-    """A filter that names no state or kind that there is finds nothing."""
+def handle_list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """A filter with unknown states or types only matches nothing."""
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
     try:
         groups = [
             group
-            for group in call.services.groups.listed()
+            for group in context.services.groups.listed()
             if (not states or group.group_state.lower() in states) and (not kinds or group.group_type in kinds)
         ]
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""ListOffsets: the offset that belongs to a timestamp, or to one of the special places of a partition."""
+"""ListOffsets (API key 2): finds the offset of a timestamp, or the earliest, latest and other special offsets."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ from tidelog.protocol.messages.list_offsets import (
 )
 from tidelog.replication.fetch_reads import ISOLATION_LEVELS, readable_end
 from tidelog.replication.partition import Partition
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 
 LATEST = -1
@@ -46,61 +46,69 @@ NEVER = 2**15
 OFFSET_NOT_AVAILABLE_FROM_VERSION = 5
 
 MANY_PARTITIONS = 200
-"""More are looked up in slices."""
+"""Requests with more partitions are processed in slices."""
 
 SEARCHES_AT_ONCE = 4
-"""Of one request, in workers."""
+"""Concurrent log searches of one request."""
 
 CONSUMER = -1
 
 DEBUGGING_CONSUMER = -2
-"""Reads past the high watermark, and at followers too."""
+"""Kafka's debugging consumer: reads past the high watermark, also from followers."""
 
 NOTHING = NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH
 
 
 Found = tuple[int, int, int]
-"""Timestamp, offset and leader epoch of what was asked for; -1 for what there is not."""
+"""Timestamp, offset and leader epoch; -1 where there is none."""
 
 Search = Callable[[], Coroutine[Any, Any, ListOffsetsPartitionResponse]]
 Answer = ListOffsetsPartitionResponse | Search
 
 
 def handle_list_offsets(
-    request: ListOffsetsRequest, call: Call
+    request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    """At once where no log has to be searched: some consumers ask for both ends of a partition after every poll."""
-    asked = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    if len(asked) > MANY_PARTITIONS:
-        return _begin_all(request, call, asked)
+    """Answered at once if no log must be searched: some consumers request both ends after every poll."""
+    counts = Counter(
+        (topic.name, requested.partition_index) for topic in request.topics for requested in topic.partitions
+    )
+    if len(counts) > MANY_PARTITIONS:
+        return _begin_all(request, context, counts)
     begun = [
-        (name, [_begin(request, call, name, wanted, is_repeated=asked[name, index] > 1) for index, wanted in wants])
-        for name, wants in _wanted(request)
+        (
+            name,
+            [
+                _begin(request, context, name, requested, is_repeated=counts[name, index] > 1)
+                for index, requested in partitions
+            ],
+        )
+        for name, partitions in _requested_partitions(request)
     ]
     if any(callable(answer) for _, answers in begun for answer in answers):
         return _search_all(begun)
     return _response(begun)
 
 
-def _wanted(request: ListOffsetsRequest) -> list[tuple[str, list[tuple[int, ListOffsetsPartition]]]]:
-    """Each partition once."""
+def _requested_partitions(request: ListOffsetsRequest) -> list[tuple[str, list[tuple[int, ListOffsetsPartition]]]]:
+    """The partitions of each topic, without duplicates."""
     return [
-        (topic.name, list({wanted.partition_index: wanted for wanted in topic.partitions}.items()))
+        (topic.name, list({requested.partition_index: requested for requested in topic.partitions}.items()))
         for topic in request.topics
         if topic.partitions
     ]
 
 
 async def _begin_all(
-    request: ListOffsetsRequest, call: Call, asked: Mapping[tuple[str, int], int]
+    request: ListOffsetsRequest, context: RequestContext, counts: Mapping[tuple[str, int], int]
 ) -> ListOffsetsResponse:
     begun: list[tuple[str, list[Answer]]] = []
-    for name, wants in _wanted(request):
+    for name, partitions in _requested_partitions(request):
 
-        def begin(want: tuple[int, ListOffsetsPartition], name: str = name) -> Answer:
-            return _begin(request, call, name, want[1], is_repeated=asked[name, want[0]] > 1)
+        def begin(indexed: tuple[int, ListOffsetsPartition], name: str = name) -> Answer:
+            return _begin(request, context, name, indexed[1], is_repeated=counts[name, indexed[0]] > 1)
 
-        begun.append((name, await call.services.turns.each(wants, begin)))
+        begun.append((name, await context.services.turns.each(partitions, begin)))
     return await _search_all(begun)
 
 
@@ -109,7 +117,7 @@ async def _search_all(begun: Sequence[tuple[str, list[Answer]]]) -> ListOffsetsR
 
 
 async def _finish_all(answers: Sequence[Answer]) -> list[ListOffsetsPartitionResponse]:
-    """A few at a time: workers have other work, too."""
+    """A few searches at a time, to leave workers for other requests."""
     found = [None if callable(answer) else answer for answer in answers]
     searches = [(index, answer) for index, answer in enumerate(answers) if callable(answer)]
     for first in range(0, len(searches), SEARCHES_AT_ONCE):
@@ -125,70 +133,75 @@ def _response(answers: Sequence[tuple[str, list[Any]]]) -> ListOffsetsResponse:
     )
 
 
-# -- one partition
+# ---- one partition
 
 
 def _begin(
-    request: ListOffsetsRequest, call: Call, topic: str, wanted: ListOffsetsPartition, *, is_repeated: bool
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    topic: str,
+    requested: ListOffsetsPartition,
+    *,
+    is_repeated: bool,
 ) -> Answer:
     try:
         if request.isolation_level not in ISOLATION_LEVELS:
             raise UnknownServerError(f"isolation level {request.isolation_level} does not exist")
         if is_repeated:
-            raise InvalidRequest("a partition may be named once in a request")
-        if wanted.timestamp < 0 and call.version < SUPPORTED_FROM_VERSION.get(wanted.timestamp, NEVER):
+            raise InvalidRequest("the partition is named more than once in the request")
+        if requested.timestamp < 0 and context.version < SUPPORTED_FROM_VERSION.get(requested.timestamp, NEVER):
             raise UnsupportedVersion
-        partition = call.services.partition(topic, wanted.partition_index)
+        partition = context.services.partition(topic, requested.partition_index)
         if request.replica_id == CONSUMER:
-            partition.require_leader_for_reading(wanted.current_leader_epoch)
+            partition.require_leader_for_reading(requested.current_leader_epoch)
         elif request.replica_id != DEBUGGING_CONSUMER:
-            partition.require_leader(wanted.current_leader_epoch)
-        if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
-            return partial(_search, partition, request, call, wanted)
-        return _answer(wanted, _look_up(partition, request, call, wanted.timestamp))
+            partition.require_leader(requested.current_leader_epoch)
+        if requested.timestamp >= 0 or requested.timestamp == MAX_TIMESTAMP:
+            return partial(_search, partition, request, context, requested)
+        return _answer(requested, _look_up(partition, request, context, requested.timestamp))
     except KafkaError as error:
-        return _refusal(wanted, error)
+        return _refusal(requested, error)
 
 
 async def _search(
-    partition: Partition, request: ListOffsetsRequest, call: Call, wanted: ListOffsetsPartition
+    partition: Partition, request: ListOffsetsRequest, context: RequestContext, requested: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     log = partition.log
     try:
         end = _readable_end(partition, request)
-        if wanted.timestamp == MAX_TIMESTAMP:
-            found = await call.services.workers.run(log.find_max_timestamp)
+        if requested.timestamp == MAX_TIMESTAMP:
+            found = await context.services.workers.run(log.find_max_timestamp)
         else:
-            found = await call.services.workers.run(log.find_by_timestamp, wanted.timestamp)
+            found = await context.services.workers.run(log.find_by_timestamp, requested.timestamp)
         if found is not None and found.offset < end:
-            return _answer(wanted, found)
+            return _answer(requested, found)
         if request.replica_id == CONSUMER:
-            _require_known_end(partition, call)
+            _require_known_end(partition, context)
     except KafkaError as error:
-        return _refusal(wanted, error)
-    return _answer(wanted, NOTHING)
+        return _refusal(requested, error)
+    return _answer(requested, NOTHING)
 
 
-def _look_up(partition: Partition, request: ListOffsetsRequest, call: Call, timestamp: int) -> Found:
-    """One of the special places."""
+def _look_up(partition: Partition, request: ListOffsetsRequest, context: RequestContext, timestamp: int) -> Found:
+    """The offset of a special timestamp."""
     log = partition.log
     if timestamp == LATEST:
         if request.replica_id == CONSUMER:
-            _require_known_end(partition, call)
+            _require_known_end(partition, context)
         return NO_TIMESTAMP, _readable_end(partition, request), partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return NO_TIMESTAMP, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset)
-    return NOTHING  # nothing is kept anywhere but here
+    return NOTHING  # no tiered storage
 
 
 def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
     return readable_end(partition.log, request.isolation_level, is_follower=request.replica_id != CONSUMER)
 
 
-def _answer(wanted: ListOffsetsPartition, found: Found) -> ListOffsetsPartitionResponse:
+def _answer(requested: ListOffsetsPartition, found: Found) -> ListOffsetsPartitionResponse:
     timestamp, offset, epoch = found
     return ListOffsetsPartitionResponse(
-        partition_index=wanted.partition_index,
+        partition_index=requested.partition_index,
         error_code=NO_ERROR,
         timestamp=timestamp,
         offset=offset,
@@ -196,12 +209,12 @@ def _answer(wanted: ListOffsetsPartition, found: Found) -> ListOffsetsPartitionR
     )
 
 
-def _refusal(wanted: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
+def _refusal(requested: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=requested.partition_index, error_code=error.code)
 
 
-def _require_known_end(partition: Partition, call: Call) -> None:
-    """KIP-207: a new leader may not know yet what was committed; consumers must not see the end go backwards."""
+def _require_known_end(partition: Partition, context: RequestContext) -> None:
+    """KIP-207: a new leader may not know the high watermark yet; consumers must not see the end go backwards."""
     if partition.log.high_watermark < partition.require_leader_for_reading().epoch_start_offset:
-        is_known = call.version >= OFFSET_NOT_AVAILABLE_FROM_VERSION
+        is_known = context.version >= OFFSET_NOT_AVAILABLE_FROM_VERSION
         raise OffsetNotAvailable if is_known else LeaderNotAvailable

@@ -1,4 +1,4 @@
-"""ListTransactions: the transactions that this broker coordinates."""
+"""ListTransactions (API key 66): lists the transactions that this broker coordinates."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,15 @@ from tidelog.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.transactions.states import STATES_BY_LABEL
 from tidelog.transactions.transaction import Transaction
 
 
-def handle_list_transactions(request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
+def handle_list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
     try:
-        is_wanted = _filter(request, call.services.clock.now_ms())
-        found = [each for each in call.services.transactions.transactions() if is_wanted(each)]
+        matches = _filter(request, context.services.clock.now_ms())
+        found = [each for each in context.services.transactions.transactions() if matches(each)]
         found = _matching(request.transactional_id_pattern, found)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
@@ -32,18 +32,18 @@ def handle_list_transactions(request: ListTransactionsRequest, call: Call) -> Li
 
 
 def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transaction], bool]:
-    """An empty filter lets everything through; one of states that do not exist, nothing."""
+    """An empty filter matches everything, a filter with unknown states only matches nothing."""
     states = {STATES_BY_LABEL[label] for label in request.state_filters if label in STATES_BY_LABEL}
     producer_ids = frozenset(request.producer_id_filters)
 
-    def is_wanted(transaction: Transaction) -> bool:
+    def matches(transaction: Transaction) -> bool:
         return (
             (not producer_ids or transaction.producer_id in producer_ids)
             and (not request.state_filters or transaction.state in states)
             and (request.duration_filter < 0 or now_ms - transaction.started_at_ms > request.duration_filter)
         )
 
-    return is_wanted
+    return matches
 
 
 def _matching(pattern: str | None, transactions: list[Transaction]) -> list[Transaction]:

@@ -1,4 +1,4 @@
-"""Metadata: the brokers of the cluster, and which of them leads what."""
+"""Metadata (API key 3): lists brokers, topics and partition leaders; may create topics automatically."""
 
 from collections.abc import Collection, Container, Coroutine, Iterable
 from typing import Any
@@ -25,48 +25,52 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.handlers.create_topics import create_topics_of_brokers
 from tidelog.server.response_fields import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, partition_fields, reachable_brokers
 from tidelog.types import NO_BROKER, ZERO_UUID, BrokerId, Uuid
 
 TOPIC_IDS_FROM_VERSION = 12
-"""Versions 10 and 11 have the field, but must not use it."""
+"""Versions 10 and 11 have the field, but clients must not use it."""
 
 AUTO_CREATION_TIMEOUT_MS = 5000
-"""How long a client waits for topics that its question creates; then it is told to ask again."""
+"""Maximum wait for topics that the request creates. After it the client gets LEADER_NOT_AVAILABLE and retries."""
 
 
 MANY_TOPICS = 100
-"""More are described in slices."""
+"""Requests with more topics are answered in slices."""
 
 
-def handle_metadata(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-    """At once where no topic has to be created and not many are asked for, as is usual."""
-    wanted = request.topics or []
-    if not all(_is_well_named(topic, call.version) for topic in wanted):
-        return _refused(wanted)
-    known = call.services.cluster.image.topics
-    if len(wanted or known) > MANY_TOPICS or any(topic.name not in known for topic in wanted if topic.name is not None):
-        return _find_and_answer(request, call)
-    return _answer(_find_known(request, call), request, call)
+def handle_metadata(
+    request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    """Answered at once if no topic must be created and few are requested, as is usual."""
+    requested = request.topics or []
+    if not all(_is_well_named(topic, context.version) for topic in requested):
+        return _refused(requested)
+    known = context.services.cluster.image.topics
+    if len(requested or known) > MANY_TOPICS or any(
+        topic.name not in known for topic in requested if topic.name is not None
+    ):
+        return _find_and_answer(request, context)
+    return _answer(_find_known(request, context), request, context)
 
 
-async def _find_and_answer(request: MetadataRequest, call: Call) -> MetadataResponse:
-    return _answer(await _find(request, call), request, call)
+async def _find_and_answer(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    return _answer(await _find(request, context), request, context)
 
 
-def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, call: Call) -> MetadataResponse:
-    doubted = call.services.replicas.suspected_leaders()
+def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    doubted = context.services.replicas.suspected_leaders()
     if doubted:
-        _name_no_leader(topics, doubted)
+        _hide_doubted_leaders(topics, doubted)
     if request.include_topic_authorized_operations:
         _add_operations(topics)
-    image = call.services.cluster.image
+    image = context.services.cluster.image
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            for broker, endpoint in reachable_brokers(image, call.connection.listener)
+            for broker, endpoint in reachable_brokers(image, context.connection.listener)
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -77,8 +81,8 @@ def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, call:
     return response
 
 
-def _name_no_leader(topics: Iterable[MetadataResponseTopic], doubted: Container[BrokerId]) -> None:
-    """A client that has just lost its leader asks at once; told that name again, it would ask no more for a second."""
+def _hide_doubted_leaders(topics: Iterable[MetadataResponseTopic], doubted: Container[BrokerId]) -> None:
+    """A client that lost its leader asks at once. The same leader again would make it wait for a second."""
     for topic in topics:
         for partition in topic.partitions:
             if partition.leader_id in doubted:
@@ -91,19 +95,20 @@ def _is_well_named(topic: MetadataRequestTopic, version: int) -> bool:
     return topic.name is not None or topic.topic_id != ZERO_UUID
 
 
-def _refused(wanted: list[MetadataRequestTopic]) -> MetadataResponse:
+def _refused(requested: list[MetadataRequestTopic]) -> MetadataResponse:
     code = InvalidRequest.code
     return MetadataResponse(
         topics=[
-            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in wanted
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in requested
         ],
         error_code=code,
     )
 
 
-def _find_known(request: MetadataRequest, call: Call) -> list[MetadataResponseTopic]:
-    image = call.services.cluster.image
-    if _wants_all(request, call):
+def _find_known(request: MetadataRequest, context: RequestContext) -> list[MetadataResponseTopic]:
+    image = context.services.cluster.image
+    if _wants_all(request, context):
         return [_describe(topic, image) for topic in image.topics.values()]
     topic_ids, names = _asked_for(request)
     if topic_ids:
@@ -111,27 +116,27 @@ def _find_known(request: MetadataRequest, call: Call) -> list[MetadataResponseTo
     return [_describe_by_name(name, image, {}) for name in names]
 
 
-async def _find(request: MetadataRequest, call: Call) -> list[MetadataResponseTopic]:
-    image, each = call.services.cluster.image, call.services.turns.each
-    if _wants_all(request, call):
+async def _find(request: MetadataRequest, context: RequestContext) -> list[MetadataResponseTopic]:
+    image, each = context.services.cluster.image, context.services.turns.each
+    if _wants_all(request, context):
         return await each(image.topics.values(), lambda topic: _describe(topic, image))
     topic_ids, names = _asked_for(request)
     if topic_ids:
         return await each(topic_ids, lambda topic_id: _describe_by_id(topic_id, image))
-    failures = await _create_missing(names, call, may_create=request.allow_auto_topic_creation)
-    image = call.services.cluster.image
+    failures = await _create_missing(names, context, may_create=request.allow_auto_topic_creation)
+    image = context.services.cluster.image
     return await each(names, lambda name: _describe_by_name(name, image, failures))
 
 
-def _wants_all(request: MetadataRequest, call: Call) -> bool:
-    return request.topics is None or (call.version == 0 and not request.topics)
+def _wants_all(request: MetadataRequest, context: RequestContext) -> bool:
+    return request.topics is None or (context.version == 0 and not request.topics)
 
 
 def _asked_for(request: MetadataRequest) -> tuple[Collection[Uuid], Collection[str]]:
-    """Each once. Names beside ids are not looked at."""
-    wanted = request.topics or []
-    topic_ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID)
-    return topic_ids, dict.fromkeys(topic.name for topic in wanted if topic.name is not None)
+    """Topic ids and names without duplicates. Names are ignored if there are ids."""
+    requested = request.topics or []
+    topic_ids = dict.fromkeys(topic.topic_id for topic in requested if topic.topic_id != ZERO_UUID)
+    return topic_ids, dict.fromkeys(topic.name for topic in requested if topic.name is not None)
 
 
 def _add_operations(topics: Iterable[MetadataResponseTopic]) -> None:
@@ -140,33 +145,33 @@ def _add_operations(topics: Iterable[MetadataResponseTopic]) -> None:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
 
 
-async def _create_missing(names: Iterable[str], call: Call, *, may_create: bool) -> dict[str, KafkaError]:
-    """Create the topics that do not exist, all at once; why, for those that do not exist afterwards."""
-    missing, failures = await _missing(names, call)
-    if not may_create or not call.services.settings.auto_create_topics_enable:
+async def _create_missing(names: Iterable[str], context: RequestContext, *, may_create: bool) -> dict[str, KafkaError]:
+    """Create missing topics in one request. Returns the error of each topic that still does not exist."""
+    missing, failures = await _missing(names, context)
+    if not may_create or not context.services.settings.auto_create_topics_enable:
         return failures | dict.fromkeys(missing, UnknownTopicOrPartition())
-    unfounded = [name for name in missing if not _may_be_created(name, call)]
-    failures |= {name: UnknownTopicOrPartition() for name in unfounded}
-    topics = [_creatable(name, call) for name in missing if name not in unfounded]
+    not_creatable = [name for name in missing if not _may_be_created(name, context)]
+    failures |= {name: UnknownTopicOrPartition() for name in not_creatable}
+    topics = [_creatable(name, context) for name in missing if name not in not_creatable]
     if topics:
         request = CreateTopicsRequest(topics=topics, timeout_ms=AUTO_CREATION_TIMEOUT_MS)
-        for result in (await create_topics_of_brokers(request, call.services, call.client_id)).topics:
+        for result in (await create_topics_of_brokers(request, context.services, context.client_id)).topics:
             error = ERRORS_BY_CODE.get(result.error_code, UnknownServerError)(result.error_message or "")
             if result.error_code != NO_ERROR and not _may_exist_soon(error):
                 failures[result.name] = error
     return failures
 
 
-def _may_be_created(name: str, call: Call) -> bool:
-    """An internal topic is made as coordinators need it, or not at all."""
+def _may_be_created(name: str, context: RequestContext) -> bool:
+    """Internal topics can be created with the configs of coordinators only."""
     if name == METADATA_TOPIC:
         return False
-    return not is_internal(name) or call.services.internal_topics.wanted(name) is not None
+    return not is_internal(name) or context.services.internal_topics.creatable_topic(name) is not None
 
 
-def _creatable(name: str, call: Call) -> CreatableTopic:
-    """As the cluster chooses; a topic of coordinators is made as they need it, whoever asks for it first."""
-    internal = call.services.internal_topics.wanted(name)
+def _creatable(name: str, context: RequestContext) -> CreatableTopic:
+    """A topic with the cluster's defaults; an internal topic with the configs of its coordinator."""
+    internal = context.services.internal_topics.creatable_topic(name)
     return internal or CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
 
 
@@ -174,11 +179,11 @@ def _may_exist_soon(error: KafkaError) -> bool:
     return error.retriable or isinstance(error, TopicAlreadyExists)
 
 
-async def _missing(names: Iterable[str], call: Call) -> tuple[list[str], dict[str, KafkaError]]:
-    """Those that could exist and do not, and what is wrong with the others."""
-    known = call.services.cluster.image.topics
+async def _missing(names: Iterable[str], context: RequestContext) -> tuple[list[str], dict[str, KafkaError]]:
+    """Missing topics with a valid name, and the errors of invalid names."""
+    known = context.services.cluster.image.topics
     unknown = [name for name in names if name not in known]
-    refusals = await call.services.turns.each(unknown, _refusal_of_name)
+    refusals = await context.services.turns.each(unknown, _refusal_of_name)
     failures = {name: error for name, error in zip(unknown, refusals, strict=True) if error is not None}
     return [name for name in unknown if name not in failures], failures
 
@@ -202,7 +207,7 @@ def _describe_by_name(name: str, image: ClusterImage, failures: dict[str, KafkaE
     topic = image.topics.get(name)
     if topic is not None:
         return _describe(topic, image)
-    # Clients ask again after LeaderNotAvailable, but not after every error that says the creation may be tried again.
+    # All clients retry after LEADER_NOT_AVAILABLE, but not after every retriable error of CreateTopics.
     error = failures.get(name) or LeaderNotAvailable()
     return MetadataResponseTopic(error_code=error.code, name=name, is_internal=is_internal(name))
 

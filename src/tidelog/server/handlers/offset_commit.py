@@ -1,4 +1,4 @@
-"""OffsetCommit: note how far a group has come."""
+"""OffsetCommit (API key 8): commits offsets of a group."""
 
 from collections.abc import Iterable
 
@@ -14,16 +14,16 @@ from tidelog.protocol.messages.offset_commit import (
 )
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.unknown_partitions import divide, merged
 
 TOPIC_IDS_FROM_VERSION = 10
 
 
 def handle_offset_commit(
-    request: OffsetCommitRequest, call: Call
+    request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Deferred[OffsetCommitResponse]:
-    image, uses_ids = call.services.cluster.image, call.version >= TOPIC_IDS_FROM_VERSION
+    image, uses_ids = context.services.cluster.image, context.version >= TOPIC_IDS_FROM_VERSION
     known, refused = [], []
     for topic in request.topics:
         _complete(topic, image, uses_ids=uses_ids)
@@ -38,14 +38,14 @@ def handle_offset_commit(
         return OffsetCommitResponse(topics=merged([], refused))
     request.topics = known
     reply = Deferred(lambda error: _failed(request, coordinator_error(error)))
-    call.services.groups.commit_offsets(request, caller_of(call), reply)
+    context.services.groups.commit_offsets(request, caller_of(context), reply)
     if not refused:
         return reply
     return reply.map(lambda response: OffsetCommitResponse(topics=merged(response.topics, refused)))
 
 
 def _complete(topic: OffsetCommitRequestTopic, image: ClusterImage, *, uses_ids: bool) -> None:
-    """Give it the name or the id that the request does not tell."""
+    """Fill in the topic name or id that the request does not carry."""
     if uses_ids:
         topic.name = image.topic_names.get(topic.topic_id, "")
     elif topic.name in image.topics:

@@ -1,4 +1,4 @@
-"""OffsetDelete: forget how far a group has come in some partitions."""
+"""OffsetDelete (API key 47): deletes committed offsets of a group."""
 
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.groups.group import coordinator_error
@@ -10,15 +10,15 @@ from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.unknown_partitions import divide_topics, merged
 
 
-def handle_offset_delete(request: OffsetDeleteRequest, call: Call) -> Deferred[OffsetDeleteResponse]:
-    image = call.services.cluster.image
+def handle_offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Deferred[OffsetDeleteResponse]:
+    image = context.services.cluster.image
     request.topics, refused = divide_topics(request.topics, image, OffsetDeleteRequestTopic, _unknown)
     reply = Deferred(_failed)
-    call.services.groups.delete_offsets(request, reply)
+    context.services.groups.delete_offsets(request, reply)
     return reply.map(lambda response: _completed(response, refused))
 
 

@@ -1,4 +1,4 @@
-"""OffsetFetch: how far groups have come."""
+"""OffsetFetch (API key 9): returns committed offsets of groups."""
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import NO_ERROR, CoordinatorNotAvailable, KafkaError, NotCoordinator, UnknownTopicId
@@ -14,45 +14,45 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tidelog.runtime.deferred import Deferred
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.sliced_requests import Promised, begin_each
 from tidelog.types import NO_OFFSET
 
 GROUPS_FROM_VERSION = 8
 TOPIC_IDS_FROM_VERSION = 10
 GROUP_ERROR_FROM_VERSION = 2
-"""Before, an error of the whole group stood with each partition."""
+"""Older versions carry an error of the group in each partition."""
 
 
-def handle_offset_fetch(request: OffsetFetchRequest, call: Call) -> Promised[OffsetFetchResponse]:
-    image, uses_ids = call.services.cluster.image, call.version >= TOPIC_IDS_FROM_VERSION
-    groups = request.groups if call.version >= GROUPS_FROM_VERSION else [_only_group(request)]
-    unknown = [_take_unknown(group, image) for group in groups] if uses_ids else []
+def handle_offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Promised[OffsetFetchResponse]:
+    image, uses_ids = context.services.cluster.image, context.version >= TOPIC_IDS_FROM_VERSION
+    groups = request.groups if context.version >= GROUPS_FROM_VERSION else [_only_group(request)]
+    unknown = [_extract_unknown(group, image) for group in groups] if uses_ids else []
 
     def finish(parts: list[OffsetFetchResponse]) -> OffsetFetchResponse:
         found = [group for part in parts for group in part.groups]
         if uses_ids:
             for group, topics in zip(found, unknown, strict=True):
-                _tell_ids(group, topics, image)
-        if call.version >= GROUPS_FROM_VERSION:
+                _add_topic_ids(group, topics, image)
+        if context.version >= GROUPS_FROM_VERSION:
             return OffsetFetchResponse(groups=found)
-        return _only_answer(request, found[0], call.version)
+        return _only_answer(request, found[0], context.version)
 
     def begin(group: OffsetFetchRequestGroup) -> Deferred[OffsetFetchResponse]:
         reply = Deferred(lambda error: _failed(group.group_id, error))
-        call.services.groups.fetch_offsets(group, reply, require_stable=request.require_stable)
+        context.services.groups.fetch_offsets(group, reply, require_stable=request.require_stable)
         return reply
 
-    return begin_each(groups, begin, finish, call)
+    return begin_each(groups, begin, finish, context)
 
 
 def _failed(group_id: str, error: KafkaError) -> OffsetFetchResponse:
-    # Consumers before 3.9 take an unavailable coordinator for fatal here; to look for it again always helps.
+    # Consumers before 3.9 treat COORDINATOR_NOT_AVAILABLE as fatal here; NOT_COORDINATOR makes all of them retry.
     code = NotCoordinator.code if isinstance(error, CoordinatorNotAvailable) else error.code
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=group_id, error_code=code)])
 
 
-# -- one group, as it was asked for before version 8
+# ---- one group, before version 8
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -105,11 +105,11 @@ def _all_failed(request: OffsetFetchRequest, error_code: int) -> list[OffsetFetc
     ]
 
 
-# -- topics by id, as they are asked for since version 10
+# ---- topics by id, since version 10
 
 
-def _take_unknown(group: OffsetFetchRequestGroup, image: ClusterImage) -> list[OffsetFetchResponseTopics]:
-    """Name the topics that exist; those that do not are answered for right away."""
+def _extract_unknown(group: OffsetFetchRequestGroup, image: ClusterImage) -> list[OffsetFetchResponseTopics]:
+    """Fill in topic names; remove unknown topics and return their answers."""
     if group.topics is None:
         return []
     unknown = []
@@ -128,8 +128,10 @@ def _of_unknown_topic(index: int) -> OffsetFetchResponsePartitions:
     )
 
 
-def _tell_ids(group: OffsetFetchResponseGroup, unknown: list[OffsetFetchResponseTopics], image: ClusterImage) -> None:
-    """Topics that were not asked for by id have none yet; those that are gone cannot be told."""
+def _add_topic_ids(
+    group: OffsetFetchResponseGroup, unknown: list[OffsetFetchResponseTopics], image: ClusterImage
+) -> None:
+    """Fill in the ids of topics. Deleted topics have no id and are left out."""
     if group.error_code != NO_ERROR:
         return
     known = [topic for topic in group.topics if topic.name in image.topics]

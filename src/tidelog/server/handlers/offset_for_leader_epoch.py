@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended in the leader's log, so that others can find where they part (R27)."""
+"""OffsetForLeaderEpoch (API key 23): returns the end offset of an epoch in the leader's log, for truncation (R27)."""
 
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.offset_for_leader_epoch import (
@@ -8,25 +8,28 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 
 
-def handle_offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
+def handle_offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_end_of_epoch(topic.topic, wanted, call) for wanted in topic.partitions]
+                topic=topic.topic,
+                partitions=[_end_of_epoch(topic.topic, requested, context) for requested in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _end_of_epoch(topic: str, wanted: OffsetForLeaderPartition, call: Call) -> EpochEndOffset:
+def _end_of_epoch(topic: str, requested: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
     try:
-        partition = call.services.partition(topic, wanted.partition)
-        partition.require_leader(wanted.current_leader_epoch)
-        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+        partition = context.services.partition(topic, requested.partition)
+        partition.require_leader(requested.current_leader_epoch)
+        epoch, end_offset = partition.log.end_offset_for_epoch(requested.leader_epoch)
     except KafkaError as error:
-        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
-    return EpochEndOffset(partition=wanted.partition, error_code=NO_ERROR, leader_epoch=epoch, end_offset=end_offset)
+        return EpochEndOffset(partition=requested.partition, error_code=error.code)
+    return EpochEndOffset(partition=requested.partition, error_code=NO_ERROR, leader_epoch=epoch, end_offset=end_offset)

@@ -1,4 +1,8 @@
-"""Produce: append one batch to each of some partitions, and answer as `acks` asks for."""
+"""Produce (API key 0): appends one record batch to each partition, and answers according to `acks`.
+
+Most requests are appended in one step. Long batches, requests with very many partitions and new transactions wait
+first; requests behind them on the same connection are held, so that appends keep their order.
+"""
 
 import logging
 import struct
@@ -45,8 +49,8 @@ from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.commit_waits import CommitWait
-from tidelog.server.connection import Held
-from tidelog.server.dispatch import Call
+from tidelog.server.connection import HeldRequest
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.sliced_requests import MANY
 from tidelog.storage.record_checks import UndecodableBatch
@@ -65,39 +69,39 @@ LENGTH = struct.Struct(">8xi")
 MAGIC_POSITION = 16
 LOW_ATTRIBUTES_BYTE = 22
 
-ERRORS_THAT_TELL_THE_LOG_START = (
+ERRORS_WITH_LOG_START = (
     RecordsRefused,
     UndecodableBatch,
     OutOfOrderSequenceNumber,
     InvalidProducerEpoch,
     InvalidTxnState,
 )
-"""Found while appending: a producer may learn from the log start that its state was deleted with old records."""
+"""Errors of an append. From the log start a producer learns that its state was deleted with old records."""
 
 ProduceOutcome: TypeAlias = (
     ProduceResponse | Deferred[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None
 )
 
 
-def handle_produce(request: ProduceRequest, call: Call) -> ProduceOutcome:
-    if call.connection.is_held or _is_divided(request, call):
-        outcome = _append_in_turn(_with_own_memory(request), call, call.connection.hold())
-        return _to_the_end(outcome, request, call)
-    appends = _Appends(request, call)
+def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceOutcome:
+    if context.connection.is_held or _is_divided(request, context):
+        outcome = _append_in_turn(_with_own_memory(request), context, context.connection.hold())
+        return _to_the_end(outcome, request, context)
+    appends = _Appends(request, context)
     response = appends.begin(request)
     if appends.long_batches:
-        outcome = _check_first(request, response, appends, call, call.connection.hold())
-        return _to_the_end(outcome, request, call)
+        outcome = _check_first(request, response, appends, context, context.connection.hold())
+        return _to_the_end(outcome, request, context)
     if appends.unverified or (appends.unflushed and request.acks != 0):
-        return _finish(request, response, appends, call)
+        return _finish(request, response, appends, context)
     if request.acks == 0:
-        _close_if_failed(response, call)
+        _close_if_failed(response, context)
         return None
-    return _answer(request, response, appends.waits, call)
+    return _answer(request, response, appends.waits, context)
 
 
-def _is_divided(request: ProduceRequest, call: Call) -> bool:
-    """Whether its appends, each of which is one step, are too many for one turn of the loop."""
+def _is_divided(request: ProduceRequest, context: RequestContext) -> bool:
+    """Whether the request has too many appends for one loop turn."""
     topics = request.topic_data
     if len(topics) == 1:
         return len(topics[0].partition_data) > MANY
@@ -105,9 +109,9 @@ def _is_divided(request: ProduceRequest, call: Call) -> bool:
 
 
 def _to_the_end(
-    outcome: Coroutine[Any, Any, ProduceResponse | None], request: ProduceRequest, call: Call
+    outcome: Coroutine[Any, Any, ProduceResponse | None], request: ProduceRequest, context: RequestContext
 ) -> ProduceOutcome:
-    """A client that wants no answer may leave at once, and its records are appended all the same."""
+    """With acks=0 the client may disconnect at once; its records are appended all the same."""
     if request.acks != 0:
         return outcome
 
@@ -115,15 +119,15 @@ def _to_the_end(
         try:
             await outcome
         except Exception:
-            call.connection.channel.close("the broker failed on a request")
+            context.connection.channel.close("the broker failed on a request")
             raise
 
-    call.services.spawn(finish())
+    context.services.spawn(finish())
     return None
 
 
 def _with_own_memory(request: ProduceRequest) -> ProduceRequest:
-    """The frame is gone by the time it is looked at again."""
+    """Copy the records: the frame is reused before they are appended."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
@@ -131,47 +135,49 @@ def _with_own_memory(request: ProduceRequest) -> ProduceRequest:
     return request
 
 
-async def _append_in_turn(request: ProduceRequest, call: Call, held: Held) -> ProduceResponse | None:
-    """In the order they came: an earlier request may still be checked, and later ones wait for this."""
+async def _append_in_turn(
+    request: ProduceRequest, context: RequestContext, held: HeldRequest
+) -> ProduceResponse | None:
+    """Append after all earlier requests of the connection; later ones wait for this one."""
     try:
-        await held.wait_for_those_ahead()
-        appends = _Appends(request, call)
-        response = await appends.begin_in_slices(request) if _is_divided(request, call) else appends.begin(request)
+        await held.wait_for_predecessor()
+        appends = _Appends(request, context)
+        response = await appends.begin_in_slices(request) if _is_divided(request, context) else appends.begin(request)
     except BaseException:
         held.release()
         raise
-    return await _check_first(request, response, appends, call, held)
+    return await _check_first(request, response, appends, context, held)
 
 
 async def _check_first(
-    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call, held: Held
+    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", context: RequestContext, held: HeldRequest
 ) -> ProduceResponse | None:
-    # Each is let go of when it is done: batch and appends know each other, and a cycle keeps megabytes for long.
+    # Pop each batch when it is done: batch and appends refer to each other, and the cycle would keep megabytes.
     try:
         while appends.long_batches:
             await appends.long_batches.pop(0).check_and_append()
     finally:
         appends.long_batches.clear()
         held.release()
-    return await _finish(request, response, appends, call)
+    return await _finish(request, response, appends, context)
 
 
 async def _finish(
-    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", call: Call
+    request: ProduceRequest, response: ProduceResponse, appends: "_Appends", context: RequestContext
 ) -> ProduceResponse | None:
-    """Wait for what must happen before it is answered: verification, flushes, replication."""
+    """Wait for verification, flush and replication, then answer."""
     for (_, answers, position), appended in appends.unverified:
         answers[position] = await appended.wait()
     if request.acks == 0:
-        _close_if_failed(response, call)
+        _close_if_failed(response, context)
         return None
     await _flush(appends)
-    outcome = _answer(request, response, appends.waits, call)
+    outcome = _answer(request, response, appends.waits, context)
     return outcome if isinstance(outcome, ProduceResponse) else await outcome.wait()
 
 
 async def _flush(appends: "_Appends") -> None:
-    """flush.messages promises that what is acknowledged has reached the disk."""
+    """With flush.messages, acknowledged records are on disk."""
     for partition, answer in appends.unflushed:
         try:
             await partition.log.flush()
@@ -180,37 +186,37 @@ async def _flush(appends: "_Appends") -> None:
 
 
 def _answer(
-    request: ProduceRequest, response: ProduceResponse, waits: list["_Wait"], call: Call
+    request: ProduceRequest, response: ProduceResponse, waits: list["_Wait"], context: RequestContext
 ) -> ProduceResponse | Deferred[ProduceResponse]:
     if waits and not all(wait.is_over() for wait in waits):
-        return _wait_for_replication(request, response, waits, call)
+        return _wait_for_replication(request, response, waits, context)
     _end_waits(waits)
-    add_leaders_to_produce(response, call)
+    add_leaders_to_produce(response, context)
     return response
 
 
 class _Appends:
-    """What is still to be done for the appends of one request before it is answered."""
+    """The appends of one request, and the work to do before its response."""
 
-    __slots__ = ("acks", "call", "long_batches", "transactional_id", "unflushed", "unverified", "waits")
+    __slots__ = ("acks", "context", "long_batches", "transactional_id", "unflushed", "unverified", "waits")
 
-    def __init__(self, request: ProduceRequest, call: Call) -> None:
-        self.call = call
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+        self.context = context
         self.acks = request.acks
         self.transactional_id = request.transactional_id
         self.waits: list[_Wait] = []
         self.unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
         self.unverified: list[tuple[_Place, Deferred[PartitionProduceResponse]]] = []
-        """Batches that wait for the coordinator of their transaction."""
+        """Batches that wait for their transaction coordinator."""
         self.long_batches: list[_LongBatch] = []
-        """Batches that are checked in slices before they are appended."""
+        """Batches that are validated in slices before they are appended."""
 
     def begin(self, request: ProduceRequest) -> ProduceResponse:
-        """Append what can be appended now; the answers to the others stand in for what will come."""
+        """Append all batches that need no waiting. The others get a timeout error, replaced when they are done."""
         return ProduceResponse([_append_to_topic(topic, self) for topic in request.topic_data])
 
     async def begin_in_slices(self, request: ProduceRequest) -> ProduceResponse:
-        turns = self.call.services.turns
+        turns = self.context.services.turns
         response = ProduceResponse([])
         await turns.wait()
         for topic in request.topic_data:
@@ -224,7 +230,7 @@ class _Appends:
 
 
 class _Wait(CommitWait):
-    """An acks=all append, and what it is answered with."""
+    """An acks=all append with its response."""
 
     __slots__ = ("answer",)
 
@@ -252,8 +258,10 @@ def _append_or_fail(
 def _append(
     topic: TopicProduceData, data: PartitionProduceData, answers: list[PartitionProduceResponse], appends: _Appends
 ) -> PartitionProduceResponse:
-    call = appends.call
-    name = topic.name if call.version < TOPIC_IDS_FROM_VERSION else call.services.cluster.topic_name(topic.topic_id)
+    context = appends.context
+    name = (
+        topic.name if context.version < TOPIC_IDS_FROM_VERSION else context.services.cluster.topic_name(topic.topic_id)
+    )
     batch = data.records
     if appends.acks not in ACKS_ALLOWED:
         raise InvalidRequiredAcks(f"acks={appends.acks}; allowed are 0, 1 and -1")
@@ -267,8 +275,8 @@ def _append(
         batch = only_batch(batch)
     if is_internal(name):
         raise InvalidTopic(f"{name} is internal: only brokers write to it")
-    if call.version < ZSTD_FROM_VERSION and batch[LOW_ATTRIBUTES_BYTE] & COMPRESSION_MASK == Codec.ZSTD:
-        raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {call.version}")
+    if context.version < ZSTD_FROM_VERSION and batch[LOW_ATTRIBUTES_BYTE] & COMPRESSION_MASK == Codec.ZSTD:
+        raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {context.version}")
     try:
         if batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
             return _verify_and_append(_Place.of(name, data.index, answers), batch, appends, None)
@@ -281,8 +289,8 @@ def _append(
 def _verify_and_append(
     place: "_Place", batch: memoryview, appends: _Appends, prepared: PreparedBatch | None
 ) -> PartitionProduceResponse:
-    """A batch that begins a transaction in its partition waits for the transaction's coordinator (KIP-890)."""
-    services, topic_partition = appends.call.services, place.topic_partition
+    """The first batch of a transaction in its partition waits for the transaction coordinator (KIP-890)."""
+    services, topic_partition = appends.context.services, place.topic_partition
     header = read_header(batch)
     asked = _question(header, appends)
     partition = services.partition(*topic_partition)
@@ -292,12 +300,12 @@ def _verify_and_append(
         if prepared is None:
             partition.log.require_short(batch)
         guard = partition.log.producers.begin_verification(header, services.clock.now_ms(), starts_at_zero=asked.adds)
-    if guard is None:  # its transaction goes on here already, or nobody wants to know
+    if guard is None:  # the transaction is already in this partition, or verification is off
         return _append_to(*topic_partition, batch, appends, prepared)
     verdict = services.verifier.verify_guarded(asked, topic_partition, guard)
-    held = _HeldBatch(topic_partition, memoryview(bytearray(batch)), header, prepared)  # the frame is gone by then
+    held = _HeldBatch(topic_partition, memoryview(bytearray(batch)), header, prepared)  # the frame is reused by then
     appended = verdict.map(lambda refusal: held.append(refusal, asked, guard, appends))
-    appended.on_abandoned = None  # a client that leaves has its records appended all the same
+    appended.on_abandoned = None  # if the client disconnects, its records are appended all the same
     appends.unverified.append((place, appended))
     return _failed(topic_partition.partition, RequestTimedOut("the transaction was not confirmed in time"))
 
@@ -307,20 +315,20 @@ def _question(header: BatchHeader, appends: _Appends) -> Verification:
         raise TransactionalIdAuthorizationFailed("the batch is part of a transaction, and the request does not name it")
     if header.producer_id < 0:
         raise InvalidTxnState("the batch is part of a transaction, and does not say whose")
-    adds = appends.call.version >= ADDS_TO_TRANSACTION_FROM_VERSION
+    adds = appends.context.version >= ADDS_TO_TRANSACTION_FROM_VERSION
     return Verification(appends.transactional_id, header.producer_id, header.producer_epoch, adds)
 
 
 def _append_to(
     name: str, index: int, batch: memoryview, appends: _Appends, prepared: PreparedBatch | None = None
 ) -> PartitionProduceResponse:
-    services = appends.call.services
+    services = appends.context.services
     partition = services.partition(name, index)
     try:
         result = partition.append_as_leader(batch, appends.acks, AppendOrigin.CLIENT, prepared)
     except KafkaError as error:
         partition.traffic.count_failed_produce(error)
-        if isinstance(error, ERRORS_THAT_TELL_THE_LOG_START):
+        if isinstance(error, ERRORS_WITH_LOG_START):
             return _failed(index, error, partition.log.log_start_offset)
         raise
     answer = PartitionProduceResponse(
@@ -334,7 +342,7 @@ def _append_to(
 
 
 class _Place(NamedTuple):
-    """Where an append goes, and its answer."""
+    """The partition of an append, and the position of its response."""
 
     topic_partition: TopicPartition
     answers: list[PartitionProduceResponse]
@@ -346,13 +354,13 @@ class _Place(NamedTuple):
 
 
 class _LongBatch:
-    """Too long to be checked in one turn of the event loop."""
+    """A batch that is too long to be validated in one loop turn."""
 
     __slots__ = ("_appends", "_batch", "_place")
 
     def __init__(self, place: _Place, batch: memoryview, appends: _Appends) -> None:
         self._place = place
-        self._batch = memoryview(bytearray(batch))  # the frame is gone by then
+        self._batch = memoryview(bytearray(batch))  # the frame is reused by then
         self._appends = appends
 
     async def check_and_append(self) -> None:
@@ -364,14 +372,14 @@ class _LongBatch:
         answers[position] = answer
 
     async def _checked_append(self) -> PartitionProduceResponse:
-        services, index = self._appends.call.services, self._place.topic_partition.partition
+        services, index = self._appends.context.services, self._place.topic_partition.partition
         partition = services.partition(*self._place.topic_partition)
         partition.require_leader()
         try:
             prepared = await services.long_checks.prepare(self._batch, partition.log.settings, services.clock.now_ms())
         except KafkaError as error:
             partition.traffic.count_failed_produce(error)
-            if isinstance(error, ERRORS_THAT_TELL_THE_LOG_START):
+            if isinstance(error, ERRORS_WITH_LOG_START):
                 return _failed(index, error, partition.log.log_start_offset)
             raise
         if self._batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
@@ -380,7 +388,7 @@ class _LongBatch:
 
 
 class _HeldBatch(NamedTuple):
-    """A batch that waits until its transaction is verified."""
+    """A batch that waits for the verification of its transaction."""
 
     topic_partition: TopicPartition
     batch: memoryview
@@ -390,22 +398,22 @@ class _HeldBatch(NamedTuple):
     def append(
         self, refusal: KafkaError | None, asked: Verification, guard: VerificationGuard, appends: _Appends
     ) -> PartitionProduceResponse:
-        """Checks the guard again in the step that appends, or an end marker could come in between."""
+        """Checks the guard again in the step that appends: an end marker may have been written in between."""
         index = self.topic_partition.partition
         try:
             if refusal is not None:
-                knows_abortable = appends.call.version >= ABORTABLE_FROM_VERSION
+                knows_abortable = appends.context.version >= ABORTABLE_FROM_VERSION
                 return _failed(index, error_for_producer(refusal, asked, knows_abortable=knows_abortable))
-            log = appends.call.services.replicas.get(*self.topic_partition).log
+            log = appends.context.services.replicas.get(*self.topic_partition).log
             try:
                 log.producers.check_verified(self.header, guard)
-            except ERRORS_THAT_TELL_THE_LOG_START as error:
+            except ERRORS_WITH_LOG_START as error:
                 return _failed(index, error, log.log_start_offset)
             return _append_to(*self.topic_partition, self.batch, appends, self.prepared)
         except KafkaError as error:
             return _failed(index, error)
         except Exception:
-            logger.exception("a batch could not be appended partition=%s", self.topic_partition)
+            logger.exception("cannot append batch partition=%s", self.topic_partition)
             return _failed(index, UnknownServerError("the broker failed on the batch"))
 
 
@@ -422,17 +430,17 @@ def _failed(index: int, error: KafkaError, log_start_offset: int = -1) -> Partit
 
 
 def _record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
-    """KIP-467: which records are to blame, so that a producer can drop just them."""
+    """KIP-467: names the invalid records, so that a producer can drop just these."""
     blamed = error.record_errors if isinstance(error, RecordsRefused) else ()
     return [BatchIndexAndErrorMessage(record.batch_index, record.message) for record in blamed]
 
 
-def _close_if_failed(response: ProduceResponse, call: Call) -> None:
-    """A client that asked for no answer learns of a failure by losing its connection."""
+def _close_if_failed(response: ProduceResponse, context: RequestContext) -> None:
+    """With acks=0 a client learns of a failure only by a closed connection."""
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code != NO_ERROR:
-                call.connection.channel.close(f"acks=0 and the append failed: {partition.error_message}")
+                context.connection.channel.close(f"acks=0 and the append failed: {partition.error_message}")
                 return
 
 
@@ -446,17 +454,21 @@ def _end_waits(waits: list[_Wait]) -> None:
 
 
 class DelayedProduce(DelayedOperation):
-    """Holds the answer back until every append in it is replicated, or cannot be any more."""
+    """Delays the response until every append is committed, or can no longer be."""
 
-    __slots__ = ("_call", "_deferred", "_response", "_unreplicated", "_waits")
+    __slots__ = ("_context", "_deferred", "_response", "_unreplicated", "_waits")
 
     kind = "Produce"
 
     def __init__(
-        self, waits: list[_Wait], response: ProduceResponse, deferred: Deferred[ProduceResponse], call: Call
+        self,
+        waits: list[_Wait],
+        response: ProduceResponse,
+        deferred: Deferred[ProduceResponse],
+        context: RequestContext,
     ) -> None:
         super().__init__()
-        self._call = call
+        self._context = context
         self._waits = waits
         self._unreplicated = list(waits)
         self._response = response
@@ -465,21 +477,21 @@ class DelayedProduce(DelayedOperation):
     def is_satisfied(self, changed: Watchers) -> bool:
         waits = self._unreplicated
         while waits and waits[-1].is_committed:
-            waits.pop()  # not asked again: each of thousands of partitions may be the one that changed
+            waits.pop()  # committed stays committed: do not check thousands of partitions at every change
         return all(wait.is_over() for wait in waits)
 
     def on_completed(self) -> None:
         _end_waits(self._waits)
-        add_leaders_to_produce(self._response, self._call)
+        add_leaders_to_produce(self._response, self._context)
         self._deferred.resolve(self._response)
 
 
 def _wait_for_replication(
-    request: ProduceRequest, response: ProduceResponse, waits: list[_Wait], call: Call
+    request: ProduceRequest, response: ProduceResponse, waits: list[_Wait], context: RequestContext
 ) -> Deferred[ProduceResponse]:
     deferred: Deferred[ProduceResponse] = Deferred()
-    operation = DelayedProduce(waits, response, deferred, call)
+    operation = DelayedProduce(waits, response, deferred, context)
     deferred.on_abandoned = operation.abandon
     watched = [wait.partition.watchers for wait in waits]
-    call.services.purgatory.wait(operation, watched, request.timeout_ms / 1000)
+    context.services.purgatory.wait(operation, watched, request.timeout_ms / 1000)
     return deferred

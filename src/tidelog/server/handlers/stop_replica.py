@@ -1,14 +1,14 @@
-"""StopReplica: the controller says which partitions this broker is to host no longer."""
+"""StopReplica (API key 5): the broker stops replicas, and deletes them if the controller says so."""
 
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from tidelog.replication.assignment import ReplicaStop
 from tidelog.server.control_plane import Sender
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.types import TopicPartition
 
 
-async def handle_stop_replica(request: StopReplicaRequest, call: Call) -> StopReplicaResponse:
+async def handle_stop_replica(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
     stops = [
         ReplicaStop(
             TopicPartition(topic.topic_name, state.partition_index),
@@ -21,7 +21,7 @@ async def handle_stop_replica(request: StopReplicaRequest, call: Call) -> StopRe
     ]
     sender = Sender(request.controller_id, request.controller_epoch, request.broker_epoch)
     try:
-        errors = await call.services.control_plane.stop_replicas(sender, stops)
+        errors = await context.services.control_plane.stop_replicas(sender, stops)
     except KafkaError as error:
         return StopReplicaResponse(error_code=error.code)
     return StopReplicaResponse(

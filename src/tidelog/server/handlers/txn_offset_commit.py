@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: note how far a group has come, as part of a transaction."""
+"""TxnOffsetCommit (API key 28): commits offsets of a group as part of a transaction."""
 
 from collections.abc import Iterable
 
@@ -21,57 +21,57 @@ from tidelog.protocol.messages.txn_offset_commit import (
 )
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.unknown_partitions import divide_topics, merged
 from tidelog.transactions.verifier import Verification
 
 KNOWS_LOADING_FROM_VERSION = 2
 KNOWS_ABORTABLE_FROM_VERSION = 4
 ADDS_FROM_VERSION = 5
-"""The commit itself makes the group part of the transaction (KIP-890); before, AddOffsetsToTxn did."""
+"""From here on TxnOffsetCommit adds the group to the transaction (KIP-890); before, AddOffsetsToTxn did."""
 
 
-async def handle_txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
-    image = call.services.cluster.image
+async def handle_txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    image = context.services.cluster.image
     request.topics, refused = divide_topics(request.topics, image, TxnOffsetCommitRequestTopic, _unknown)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=merged([], refused))
     try:
-        topics = (await _commit(request, call)).topics
+        topics = (await _commit(request, context)).topics
     except KafkaError as error:
-        topics = _failed(request, _told(error, call.version).code)
+        topics = _failed(request, _error_for_version(error, context.version).code)
     return TxnOffsetCommitResponse(topics=merged(topics, refused))
 
 
-async def _commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
-    groups = call.services.groups
-    own_epoch = request.producer_epoch if call.version >= ADDS_FROM_VERSION else None
+async def _commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    groups = context.services.groups
+    own_epoch = request.producer_epoch if context.version >= ADDS_FROM_VERSION else None
     guard = TransactionGuard(request.producer_id, own_epoch)
     guarded: Deferred[TxnOffsetCommitResponse] = Deferred()
     groups.guard_transaction(request.group_id, guard, guarded)
     await guarded.wait()
     committed: Deferred[TxnOffsetCommitResponse] = Deferred()
     try:
-        await _verify(request, call)
-        groups.commit_offsets_in_transaction(request, guard, caller_of(call), committed)
+        await _verify(request, context)
+        groups.commit_offsets_in_transaction(request, guard, caller_of(context), committed)
     finally:
         groups.release_guard(request.group_id, guard)
     return await committed.wait()
 
 
-async def _verify(request: TxnOffsetCommitRequest, call: Call) -> None:
-    """Ask the transaction's coordinator whether the group's partition is, or make it, part of the transaction."""
-    verifier, adds = call.services.verifier, call.version >= ADDS_FROM_VERSION
+async def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> None:
+    """Verify with the transaction coordinator that the group's partition is in the transaction, or add it."""
+    verifier, adds = context.services.verifier, context.version >= ADDS_FROM_VERSION
     if not adds and not verifier.is_enabled:
         return
     asked = Verification(request.transactional_id, request.producer_id, request.producer_epoch, adds)
-    refusal = await verifier.verify(asked, call.services.groups.partition_of(request.group_id))
+    refusal = await verifier.verify(asked, context.services.groups.partition_of(request.group_id))
     if refusal is not None:
-        raise type(refusal)(*refusal.args)  # one that is also kept here would refer to itself by its traceback
+        raise type(refusal)(*refusal.args)  # a copy: the traceback of `refusal` would refer to itself
 
 
-def _told(error: KafkaError, version: int) -> KafkaError:
-    """In words that the producer's version knows."""
+def _error_for_version(error: KafkaError, version: int) -> KafkaError:
+    """The error in terms of the producer's API version."""
     if isinstance(error, CoordinatorLoadInProgress) and version < KNOWS_LOADING_FROM_VERSION:
         return CoordinatorNotAvailable(error.message)
     if isinstance(error, TransactionAbortable) and version < KNOWS_ABORTABLE_FROM_VERSION:

@@ -1,19 +1,21 @@
-"""UnregisterBroker: the controller forgets a broker that is gone for good (KIP-631)."""
+"""UnregisterBroker (API key 64): the controller removes a dead broker from the members (KIP-631)."""
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.server.forwarding import forward_unless_controller
 from tidelog.server.response_fields import error_fields
 
 TIMEOUT_MS = 30_000
 
 
-async def handle_unregister_broker(request: UnregisterBrokerRequest, call: Call) -> UnregisterBrokerResponse:
-    services = call.services
+async def handle_unregister_broker(
+    request: UnregisterBrokerRequest, context: RequestContext
+) -> UnregisterBrokerResponse:
+    services = context.services
     try:
         answer = await forward_unless_controller(
-            services, call.client_id, request, UnregisterBrokerResponse, TIMEOUT_MS
+            services, context.client_id, request, UnregisterBrokerResponse, TIMEOUT_MS
         )
         if answer is None:
             await services.membership.unregister_broker(request.broker_id)

@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller says what this broker may tell its clients of the cluster."""
+"""UpdateMetadata (API key 6): the broker updates its metadata cache with the state that the controller sends."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from tidelog.server.control_plane import Sender, check_partition
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, BrokerId
 
 logger = logging.getLogger(__name__)
@@ -28,32 +28,32 @@ TopicConfigs: TypeAlias = Callable[[str], Mapping[str, str]]
 _PROTOCOL_NAMES = {number: name for name, number in PROTOCOL_NUMBERS.items()}
 
 
-async def handle_update_metadata(request: UpdateMetadataRequest, call: Call) -> UpdateMetadataResponse:
+async def handle_update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
     sender = Sender(request.controller_id, request.controller_epoch, request.broker_epoch)
     request.topic_states = list(filter(_is_possible, request.topic_states))
     topics = [(topic.topic_name, topic.topic_id) for topic in request.topic_states if not _is_deleted(topic)]
     try:
-        await call.services.control_plane.update_image(sender, topics, partial(updated_image, request))
+        await context.services.control_plane.update_image(sender, topics, partial(updated_image, request))
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
-    call.trust_controller(sender)
+    context.trust_controller(sender)
     return UpdateMetadataResponse()
 
 
 def _is_possible(topic: UpdateMetadataTopicState) -> bool:
-    """One topic that cannot be must not keep the others from being known."""
+    """An invalid topic must not keep the others out of the image."""
     indexes = [state.partition_index for state in topic.partition_states] or [0]
     try:
         check_partition(topic.topic_name, min(indexes))
         check_partition(topic.topic_name, max(indexes))
     except KafkaError as error:
-        logger.warning("topic passed over: the controller tells of one that cannot be reason=%s", error)
+        logger.warning("ignored invalid topic from the controller reason=%s", error)
         return False
     return True
 
 
 def updated_image(request: UpdateMetadataRequest, image: ClusterImage, configs: TopicConfigs) -> ClusterImage:
-    """Brokers are replaced as a whole, topics partition by partition; what did not change stays the same object."""
+    """Brokers are replaced as a whole, topics partition by partition. Unchanged parts stay the same object."""
     image = _with_topics(request.topic_states, image, configs)
     if request.type == WHOLE_CLUSTER:
         named = {topic.topic_name for topic in request.topic_states}
@@ -89,7 +89,7 @@ def _topic(state: UpdateMetadataTopicState, earlier: Topic | None, configs: Mapp
     partitions = [] if earlier is None else list(earlier.partitions)
     for partition in state.partition_states:
         for missing in range(len(partitions), partition.partition_index + 1):
-            # One that the controller has not spoken of yet, or could not bring up.
+            # A partition that the controller has not sent yet, or could not start.
             partitions.append(Partition(missing, (), NO_BROKER, NO_LEADER_EPOCH, ()))
         partitions[partition.partition_index] = _partition(partition)
     return Topic(state.topic_name, state.topic_id, tuple(partitions), configs)

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: transactions have ended, and this broker leads partitions that they wrote to.
+"""WriteTxnMarkers (API key 27): appends commit and abort markers to partitions that this broker leads.
 
-Coordinators send it, and administrators who end a transaction that hangs: Kafka lets both, and so everybody as long as
-nobody is asked who they are. A marker that is there already is harmless: whoever got no answer asks again.
+Transaction coordinators send it, and administrators who abort a hanging transaction. Without an authorizer anybody may,
+as in Kafka. A repeated marker is harmless, so that senders without a response retry.
 """
 
 from tidelog.cluster.topic_names import GROUP_TOPIC
@@ -28,18 +28,20 @@ from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.deferred import Deferred, gather
 from tidelog.runtime.purgatory import DelayedOperation, Watchers
 from tidelog.server.commit_waits import CommitWait
-from tidelog.server.dispatch import Call
+from tidelog.server.dispatch import RequestContext
 from tidelog.storage.validation import AppendOrigin
 
 EPOCH_PER_TRANSACTION_FROM_VERSION = 2
-"""Of transactions, not of the API: a marker then has a later producer epoch than the transaction it ends (KIP-890)."""
+"""Version of transactions, not of the API: the marker has a higher producer epoch than its transaction (KIP-890)."""
 
 COMMIT_TIMEOUT_S = 30.0
 COORDINATOR_IS_AWAY = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
 
 
-def handle_write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Deferred[WriteTxnMarkersResponse]:
-    written = _Written(call)
+def handle_write_txn_markers(
+    request: WriteTxnMarkersRequest, context: RequestContext
+) -> Deferred[WriteTxnMarkersResponse]:
+    written = _Written(context)
     response = WriteTxnMarkersResponse(
         [
             WritableTxnMarkerResult(
@@ -58,10 +60,10 @@ def handle_write_txn_markers(request: WriteTxnMarkersRequest, call: Call) -> Def
 
 
 class _Written:
-    """The markers of one request: the response leaves when each of them is committed or has failed."""
+    """The markers of one request. The response is sent when each of them is committed or has failed."""
 
-    def __init__(self, call: Call) -> None:
-        self._services = call.services
+    def __init__(self, context: RequestContext) -> None:
+        self._services = context.services
         self._waits: list[_Wait] = []
         self._of_groups: list[Deferred[None]] = []
 
@@ -77,13 +79,13 @@ class _Written:
         self, marker: WritableTxnMarker, topic: str, index: int, result: WritableTxnMarkerPartitionResult
     ) -> None:
         if marker.producer_id < 0 or marker.producer_epoch < 0:
-            raise InvalidRequest("a marker ends the transaction of a producer, which has an id and an epoch")
+            raise InvalidRequest("a marker needs a producer id and a producer epoch")
         partition = self._services.replicas.get(topic, index)
         partition.require_leader()
         if marker.transaction_version >= EPOCH_PER_TRANSACTION_FROM_VERSION:
             partition.log.producers.check_newer_epoch(marker.producer_id, marker.producer_epoch)
         else:
-            # The epoch of such a marker does not tell whether what waits belongs to the next transaction.
+            # The epoch of such a marker does not show whether waiting batches belong to the next transaction.
             partition.log.producers.verifications.end(marker.producer_id)
             if topic == GROUP_TOPIC:
                 self._services.groups.break_guards(index, marker.producer_id)
@@ -108,10 +110,10 @@ class _Written:
     def _write_to_group_coordinator(
         self, marker: WritableTxnMarker, index: int, result: WritableTxnMarkerPartitionResult
     ) -> None:
-        """The offsets that were committed in the transaction count from now on, or never."""
+        """Pending offsets of the transaction become committed, or are dropped."""
 
         def refuse(error: KafkaError) -> None:
-            # Transaction coordinators know partitions and their leaders, and nothing of groups.
+            # Transaction coordinators retry on partition errors, and do not know errors of groups.
             is_away = isinstance(error, COORDINATOR_IS_AWAY)
             result.error_code = NotLeaderOrFollower.code if is_away else error.code
 
@@ -153,7 +155,7 @@ class _Wait(CommitWait):
 
 
 class DelayedMarkers(DelayedOperation):
-    """Waits until the markers are committed, or cannot be any more."""
+    """Waits until the markers are committed, or can no longer be."""
 
     __slots__ = ("_committed", "_waits")
 

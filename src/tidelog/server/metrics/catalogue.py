@@ -1,4 +1,4 @@
-"""All metrics of a broker: the one table from which `/metrics` and its reference page are made."""
+"""Table of all broker metrics, from which `/metrics` and its reference page are generated."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,7 +15,7 @@ from tidelog.server.metrics.transactions import TRANSACTION_METRICS
 
 DELAYED_KINDS = ("Produce", "Fetch", "DeleteRecords")
 REPLICA_FETCHERS = "Replica"
-"""What Kafka calls its fetchers between brokers, all together."""
+"""Kafka's client id of the replica fetchers as a whole."""
 
 
 def one(figure: Callable[[Reading], float]) -> Read:
@@ -27,7 +27,7 @@ def one_for_fetchers(figure: Callable[[Reading], float]) -> Read:
 
 
 def by_topic(figure: Callable[[TopicTraffic], int]) -> Read:
-    """As Kafka has it: first of all topics together, without a label."""
+    """As in Kafka: the total without a label, then each topic."""
 
     def read(reading: Reading) -> Iterator[Sample]:
         yield ("",), figure(reading.total_traffic)
@@ -135,7 +135,7 @@ def _log(name: str) -> str:
 
 
 METRICS: tuple[Metric, ...] = (
-    # -- replicas
+    # ---- replicas
     Metric(Kind.GAUGE, _replicas("PartitionCount"), "Partitions on this broker.", one(lambda now: len(now.replicas))),
     Metric(
         Kind.GAUGE,
@@ -207,7 +207,7 @@ METRICS: tuple[Metric, ...] = (
         by_replica_out_of_sync(lambda found: found.behind),
         REPLICA,
     ),
-    # -- fetching from leaders
+    # ---- fetching from leaders
     Metric(
         Kind.GAUGE,
         "kafka.server:type=FetcherLagMetrics,name=ConsumerLag",
@@ -218,7 +218,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         _fetchers("MaxLag"),
-        "The largest of these.",
+        "Maximum lag of all followers on this broker.",
         one_for_fetchers(lambda now: now.fetchers.max_lag),
         ("clientId",),
     ),
@@ -254,11 +254,11 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.COUNTER,
         "kafka.server:type=FetcherStats,name=BytesPerSec",
-        "Bytes of records taken from a leader.",
+        "Bytes of records fetched from a leader.",
         by_fetcher(lambda fetcher: fetcher.bytes),
         FETCHER,
     ),
-    # -- what waits
+    # ---- what waits
     Metric(
         Kind.GAUGE,
         "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
@@ -269,21 +269,21 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         "kafka.server:type=DelayedOperationPurgatory,name=NumDelayedOperations",
-        "The same: here every request that waits has a deadline, and waits once.",
+        "The same as PurgatorySize: here each delayed operation has one entry.",
         by_delayed_kind,
         ("delayedOperation",),
     ),
-    # -- the controller
+    # ---- the controller
     Metric(
         Kind.GAUGE,
         _controller("ActiveControllerCount"),
-        "1 on the broker that is controller.",
+        "1 on the active controller.",
         one(lambda now: now.controller.active_controller_count),
     ),
     Metric(
         Kind.GAUGE,
         _controller("ActiveBrokerCount"),
-        "Brokers that are registered; like all figures of the cluster, 0 on brokers that are not controller.",
+        "Registered brokers; like all cluster metrics, 0 on brokers that are not the controller.",
         one(lambda now: now.controller.active_broker_count),
     ),
     Metric(
@@ -295,7 +295,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         _controller("PreferredReplicaImbalanceCount"),
-        "Partitions of the cluster that another than their first replica leads.",
+        "Partitions of the cluster whose leader is not the preferred replica.",
         one(lambda now: now.controller.preferred_replica_imbalance_count),
     ),
     Metric(
@@ -319,7 +319,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         _controller("TopicsIneligibleToDeleteCount"),
-        "Of those, the ones that wait for a broker to come back.",
+        "Of those, the ones that wait for a dead broker.",
         one(lambda now: now.controller.topics_ineligible_to_delete_count),
     ),
     Metric(
@@ -340,7 +340,7 @@ METRICS: tuple[Metric, ...] = (
         "Events that wait for the controller.",
         one(lambda now: now.services.membership.controller.waiting_events),
     ),
-    # -- traffic
+    # ---- traffic
     Metric(
         Kind.COUNTER,
         _traffic("BytesInPerSec"),
@@ -351,7 +351,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.COUNTER,
         _traffic("BytesOutPerSec"),
-        "Bytes of records that consumers were given.",
+        "Bytes of records sent to consumers.",
         by_topic(lambda traffic: traffic.bytes_out),
         TOPIC,
     ),
@@ -372,62 +372,62 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.COUNTER,
         _traffic("FailedProduceRequestsPerSec"),
-        "Of those, the ones that failed, but for what clients meet in ordinary life.",
+        "Of those, the ones that failed, without errors that clients handle by retrying.",
         by_topic(lambda traffic: traffic.failed_produces),
         TOPIC,
     ),
     Metric(
         Kind.COUNTER,
         _traffic("TotalFetchRequestsPerSec"),
-        "Looks of consumers and followers, each at one partition.",
+        "Fetches of consumers and followers, each of one partition.",
         by_topic(lambda traffic: traffic.fetches),
         TOPIC,
     ),
     Metric(
         Kind.COUNTER,
         _traffic("FailedFetchRequestsPerSec"),
-        "Of those, the ones that failed, but for what clients meet in ordinary life.",
+        "Of those, the ones that failed, without errors that clients handle by retrying.",
         by_topic(lambda traffic: traffic.failed_fetches),
         TOPIC,
     ),
     Metric(
         Kind.COUNTER,
         _traffic("ReplicationBytesInPerSec"),
-        "Bytes of records taken from leaders.",
+        "Bytes of records fetched from leaders.",
         one(lambda now: now.replicas.traffic.replication_bytes_in),
     ),
     Metric(
         Kind.COUNTER,
         _traffic("ReplicationBytesOutPerSec"),
-        "Bytes of records given to followers.",
+        "Bytes of records sent to followers.",
         one(lambda now: now.replicas.traffic.replication_bytes_out),
     ),
-    # -- logs
+    # ---- logs
     Metric(
         Kind.GAUGE,
         _log("Size"),
-        "Bytes of the log of a partition.",
+        "Log size of a partition in bytes.",
         by_partition(lambda partition: partition.log.size_bytes),
         PARTITION,
     ),
     Metric(
         Kind.GAUGE,
         _log("LogStartOffset"),
-        "Its first offset.",
+        "Log start offset of a partition.",
         by_partition(lambda partition: partition.log.log_start_offset),
         PARTITION,
     ),
     Metric(
         Kind.GAUGE,
         _log("LogEndOffset"),
-        "The offset that the next record will get.",
+        "Log end offset of a partition: the offset of the next record.",
         by_partition(lambda partition: partition.log.log_end_offset),
         PARTITION,
     ),
     Metric(
         Kind.GAUGE,
         "tidelog_log_high_watermark_offset",
-        "Records below it are committed.",
+        "High watermark of a partition: records below it are committed.",
         by_partition(lambda partition: partition.log.high_watermark),
         PARTITION,
     ),
@@ -444,11 +444,11 @@ METRICS: tuple[Metric, ...] = (
         shortages,
         ("directory",),
     ),
-    # -- groups
+    # ---- groups
     *GROUP_METRICS,
-    # -- transactions
+    # ---- transactions
     *TRANSACTION_METRICS,
-    # -- connections and sessions
+    # ---- connections and sessions
     Metric(
         Kind.GAUGE,
         "kafka.server:type=socket-server-metrics,name=connection-count",
@@ -465,28 +465,28 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached",
-        "Partitions in these.",
+        "Partitions in fetch sessions.",
         one(lambda now: now.fetch_sessions.partitions),
     ),
     Metric(
         Kind.COUNTER,
         "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec",
-        "Fetch sessions that gave way to others.",
+        "Fetch sessions that were evicted.",
         one(lambda now: now.fetch_sessions.evictions),
     ),
-    # -- the broker itself
+    # ---- the broker itself
     Metric(
         Kind.COUNTER,
         "tidelog_unreadable_batches_total",
-        "Batches that cannot be read and were passed over: by the cleaner, which leaves them as they are, each time it"
-        " meets them, and when the state of groups or transactions was loaded.",
+        "Unreadable batches that were skipped: by the cleaner, which keeps them and counts them at each pass, and while"
+        " loading the state of groups or transactions.",
         _unreadable_batches,
         ("by",),
     ),
     Metric(
         Kind.COUNTER,
         "tidelog_long_batches_total",
-        "Batches of producers that were checked in slices, since they hold too many records for one turn.",
+        "Batches of producers that were validated in slices, since they hold too many records for one loop turn.",
         one(lambda now: now.services.long_checks.batches),
     ),
     Metric(
@@ -498,7 +498,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         "tidelog_broker_fenced",
-        "1 while the store may have ended this broker's session: it acts as nobody's leader then.",
+        "1 while this broker's session may have expired: it does not act as leader.",
         one(lambda now: now.services.is_fenced),
     ),
     Metric(

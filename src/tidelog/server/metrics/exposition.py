@@ -1,6 +1,6 @@
-"""Metrics as the text that Prometheus reads, in pieces: a broker with thousands of partitions must not stop for it.
+"""Prometheus text format, generated in pieces: thousands of partitions must not block the event loop.
 
-The format is a few lines. The client library of Prometheus would cost a broker 7 MB and 50 ms for them.
+The format needs a few lines of code. The client library of Prometheus would cost a broker 7 MB and 50 ms.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,9 +15,9 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def pieces(metrics: Iterable[Metric], reading: Reading) -> Iterator[bytes]:
-    """A hundred lines each, and an empty one after each metric, which may have looked at thousands of partitions.
+    """Pieces of a hundred lines, and an empty piece after each metric, which may have visited thousands of partitions.
 
-    What a later piece tells is read when it is asked for.
+    Values are read when their piece is generated.
     """
     lines: list[str] = []
     for metric in metrics:

@@ -1,4 +1,4 @@
-"""Metrics of the groups that this broker coordinates."""
+"""Metrics of the group coordinator."""
 
 from collections.abc import Callable, Iterator
 
@@ -101,19 +101,19 @@ GROUP_METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.COUNTER,
         _coordinator("offset-expiration-rate"),
-        "Offsets that nobody had used for offsets.retention.minutes.",
+        "Offsets that expired after offsets.retention.minutes.",
         _counted(lambda counts: counts.expirations),
     ),
     Metric(
         Kind.COUNTER,
         _coordinator("offset-deletion-rate"),
-        "Offsets that were deleted, by themselves or with their groups.",
+        "Offsets that were deleted, alone or with their groups.",
         _counted(lambda counts: counts.deletions),
     ),
     Metric(
         Kind.COUNTER,
         _coordinator("group-completed-rebalance-rate"),
-        "Rebalances of classic groups that came to an end.",
+        "Completed rebalances of classic groups.",
         _counted(lambda counts: counts.completed_rebalances),
     ),
     Metric(
@@ -125,14 +125,14 @@ GROUP_METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         _coordinator("num-partitions"),
-        "Partitions of __consumer_offsets that this broker coordinates. Nobody can use the groups of failed ones.",
+        "Partitions of __consumer_offsets that this broker coordinates. Groups of failed partitions cannot be used.",
         _partitions_by_state,
         ("state",),
     ),
     Metric(
         Kind.GAUGE,
         "tidelog_group_coordinator_load_seconds",
-        "How long it took to load the groups that this broker took over last.",
+        "Duration of the last load of groups after an election.",
         _load_seconds,
     ),
 )

@@ -1,4 +1,4 @@
-"""One metric: declared once with Kafka's name, from which its name in Prometheus follows."""
+"""Declaration of one metric: Kafka's MBean name, from which the Prometheus name is derived."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import TypeAlias
 from tidelog.server.metrics.reading import Reading
 
 RATES = ("PerSec", "-rate")
-"""How names of rates end in Kafka."""
+"""Suffixes of Kafka's names for rates."""
 
 Sample: TypeAlias = tuple[tuple[object, ...], float]
-"""The values of the labels, and the value. An empty label is left out, which Prometheus takes for the same."""
+"""Label values and value. An empty label is left out, which means the same in Prometheus."""
 
 Read: TypeAlias = Callable[[Reading], Iterable[Sample]]
 
@@ -19,15 +19,15 @@ Read: TypeAlias = Callable[[Reading], Iterable[Sample]]
 class Kind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
-    SUMMARY = "summary"  # two samples: how many, and their sum
+    SUMMARY = "summary"  # two samples: count and sum
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     kind: Kind
     origin: str
-    """The name of Kafka's object, such as `kafka.server:type=ReplicaManager,name=LeaderCount`; or, without a colon,
-    the name in Prometheus, where Kafka has none."""
+    """Kafka's MBean name, such as `kafka.server:type=ReplicaManager,name=LeaderCount`; without a colon, a Prometheus
+    name for a metric that Kafka does not have."""
     documentation: str
     read: Read
     labels: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Metric:
 
 
 def prometheus_name(object_name: str) -> str:
-    """As the well-known configuration of the JMX exporter maps it: lower case, and a rate becomes its counter.
+    """Name as the usual configuration of the JMX exporter maps it: lower case, and a rate becomes its counter.
 
     >>> prometheus_name("kafka.server:type=ReplicaManager,name=IsrShrinksPerSec")
     'kafka_server_replicamanager_isrshrinks_total'

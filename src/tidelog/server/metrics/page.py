@@ -1,4 +1,4 @@
-"""The page `/metrics`. A broker that nobody scrapes does not even load the table of metrics."""
+"""HTTP page `/metrics`. The table of metrics is imported with the first scrape only."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

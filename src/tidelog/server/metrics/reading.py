@@ -1,4 +1,4 @@
-"""What one scrape reads: the parts of a broker as they are now. Nothing is gathered before somebody asks."""
+"""Values of one scrape, read from the parts of the broker. Nothing is collected between scrapes."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -17,7 +17,7 @@ from tidelog.server.services import Services
 
 
 class FetchRates:
-    """How often each fetcher asks, between one scrape and the next."""
+    """Fetch rate of each fetcher between two scrapes."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[int, str], tuple[int, float]] = {}
@@ -29,7 +29,7 @@ class FetchRates:
             key = (fetcher.leader.broker_id, fetcher.client_id)
             self._before[key] = (fetcher.requests, now_s)
             requests, since_s = before.get(key, (0, fetcher.started_s))
-            if requests > fetcher.requests:  # another fetcher of the same name
+            if requests > fetcher.requests:  # a new fetcher with the same name
                 requests, since_s = 0, fetcher.started_s
             if now_s > since_s:
                 rates.append((fetcher.requests - requests) / (now_s - since_s))
@@ -37,7 +37,7 @@ class FetchRates:
 
 
 class Reading:
-    """Made for one scrape. Figures that several metrics need are worked out once."""
+    """Created for one scrape. Values that several metrics need are computed once."""
 
     def __init__(
         self, services: Services, fetchers: FetcherManager, connections: ConnectionRegistry, fetch_rates: FetchRates
@@ -50,7 +50,7 @@ class Reading:
 
     @cached_property
     def partitions(self) -> list[Partition]:
-        """A scrape takes its time; partitions may come and go meanwhile."""
+        """A copy: partitions may come and go during a scrape."""
         return list(self.replicas)
 
     @cached_property
@@ -87,7 +87,7 @@ class Reading:
 
     @cached_property
     def out_of_sync(self) -> list[tuple[Partition, OutOfSync]]:
-        """Of the partitions that this broker leads: each replica outside the in-sync replicas."""
+        """Out-of-sync replicas of the partitions that this broker leads."""
         return list(self._out_of_sync())
 
     def _out_of_sync(self) -> Iterator[tuple[Partition, OutOfSync]]:

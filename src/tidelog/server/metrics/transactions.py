@@ -1,4 +1,4 @@
-"""Metrics of transactions: those that this broker coordinates, and those that partitions on it are part of."""
+"""Metrics of the transaction coordinator, and of transactions in the partitions of this broker."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from tidelog.transactions.states import TransactionState
 from tidelog.transactions.statistics import TransactionCounts
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
-"""As in Kafka: how long after transaction.max.timeout.ms a transaction must have ended everywhere."""
+"""As in Kafka: grace after transaction.max.timeout.ms, after which an open transaction counts as late."""
 
 WRITTEN_STATES = [state for state in TransactionState if state < TransactionState.DEAD]
 
@@ -77,25 +77,25 @@ TRANSACTION_METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.COUNTER,
         "tidelog_transactions_timed_out_total",
-        "Of those, the ones that were aborted since they took too long.",
+        "Of those, the ones that exceeded their timeout.",
         _counted(lambda counts: counts.timeouts),
     ),
     Metric(
         Kind.GAUGE,
         "tidelog_transaction_markers_pending",
-        "Partitions that have not been told yet how a transaction ended.",
+        "Transaction markers that are not written yet, one per partition.",
         _of_markers(lambda markers: markers.pending_count),
     ),
     Metric(
         Kind.GAUGE,
         "tidelog_transaction_markers_oldest_seconds",
-        "For how long the one that waits longest has waited. Readers of committed records wait as well.",
+        "Age of the oldest of these markers. Read-committed consumers wait for it.",
         _of_markers(lambda markers: markers.oldest_age_s),
     ),
     Metric(
         Kind.GAUGE,
         "kafka.coordinator.transaction:type=TransactionMarkerChannelManager,name=UnknownDestinationQueueSize",
-        "Of those, partitions without a leader.",
+        "Of those, markers of partitions without a leader.",
         _of_markers(lambda markers: markers.unknown_destination_count),
     ),
     Metric(
@@ -113,13 +113,13 @@ TRANSACTION_METRICS: tuple[Metric, ...] = (
     Metric(
         Kind.GAUGE,
         "kafka.server:type=ReplicaManager,name=ProducerIdCount",
-        "Producers that the partitions of this broker remember.",
+        "Producer ids in the producer state of the partitions of this broker.",
         _producers,
     ),
     Metric(
         Kind.GAUGE,
         "tidelog_transaction_coordinator_load_seconds",
-        "How long it took to load the transactions that this broker took over last.",
+        "Duration of the last load of transactions after an election.",
         _load_seconds,
     ),
 )

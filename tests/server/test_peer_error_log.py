@@ -8,9 +8,9 @@ import pytest
 
 from tests.server.harness import Client, World, with_broker
 from tidelog.runtime.virtual_time import run_virtually
-from tidelog.server.peer_error_log import LINES_PER_MINUTE, MAX_PEERS, Complaints
+from tidelog.server.peer_error_log import LINES_PER_MINUTE, MAX_PEERS, PeerErrorLog
 
-logger = logging.getLogger("complaints")
+logger = logging.getLogger("peer_errors")
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -19,26 +19,26 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_a_peer_has_a_few_lines_a_minute_and_one_that_counts_the_others(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        complaints = Complaints(logger)
+        peer_errors = PeerErrorLog(logger)
         for _ in range(2):
             for number in range(1000):
-                if complaints.may_tell("peer"):
+                if peer_errors.should_log("peer"):
                     logger.warning("bad request number=%d", number)
-            assert complaints.may_tell("another")
+            assert peer_errors.should_log("another")
             await asyncio.sleep(61)
 
     run_virtually(main())
     minute = [f"bad request number={number}" for number in range(LINES_PER_MINUTE)]
-    summary = "left out lines about a peer in the last minute peer=peer lines=995"
+    summary = "suppressed log lines in the last minute peer=peer lines=995"
     assert told(caplog) == [*minute, summary] * 2
 
 
 def test_a_peer_that_stays_within_the_limit_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        complaints = Complaints(logger)
-        assert complaints.may_tell("peer")
+        peer_errors = PeerErrorLog(logger)
+        assert peer_errors.should_log("peer")
         await asyncio.sleep(61)
-        assert complaints._counts == {}
+        assert peer_errors._counts == {}
 
     run_virtually(main())
     assert told(caplog) == []
@@ -46,10 +46,10 @@ def test_a_peer_that_stays_within_the_limit_leaves_nothing_behind(caplog: pytest
 
 def test_any_number_of_addresses_costs_a_bounded_number_of_lines(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        complaints = Complaints(logger)
+        peer_errors = PeerErrorLog(logger)
         hosts = [f"10.0.{number >> 8}.{number & 255}" for number in range(10 * MAX_PEERS)]
-        assert sum(map(complaints.may_tell, hosts)) == MAX_PEERS + LINES_PER_MINUTE
-        assert len(complaints._counts) <= MAX_PEERS + 1
+        assert sum(map(peer_errors.should_log, hosts)) == MAX_PEERS + LINES_PER_MINUTE
+        assert len(peer_errors._counts) <= MAX_PEERS + 1
         await asyncio.sleep(61)
 
     run_virtually(main())
@@ -69,4 +69,4 @@ def test_bad_frames_of_one_peer_are_a_few_lines(caplog: pytest.LogCaptureFixture
     with_broker(scenario)
     bad_requests = [line for line in told(caplog) if "bad request" in line]
     assert len(bad_requests) == LINES_PER_MINUTE
-    assert [line for line in told(caplog) if "left out" in line and "lines=45" in line]
+    assert [line for line in told(caplog) if "suppressed log lines" in line and "lines=45" in line]
