@@ -121,7 +121,7 @@ def test_broker_that_refuses_to_tell_its_versions_is_no_broker() -> None:
 
 def test_nobody_listens() -> None:
     async def main() -> None:
-        with pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:1: nobody listens"):
+        with pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:1: no listener"):
             await ClientConnection.open(MemoryNetwork(), HOST, 1, "test")
 
     run_virtually(main())

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tidelog.runtime import http_server
-from tidelog.runtime.http_server import LARGEST_HEAD_BYTES, MOST_CONNECTIONS, HttpServer, Page
+from tidelog.runtime.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES, HttpServer, Page
 
 PIECE = b"x" * 1000 + b"\n"
 
@@ -139,7 +139,7 @@ def test_head_gets_no_body() -> None:
         (b"GET /page HTTP/1.1\r\n\r\n", 400),
         (b"GET /page\r\n\r\n", 400),
         (b"\x00\x00\x00\x10\x00\x12\x00\x00\x00\x00\x00\x01\r\n\r\n", 400),
-        (b"GET /page HTTP/1.1\r\nHost: h\r\nX: " + b"x" * LARGEST_HEAD_BYTES, 431),
+        (b"GET /page HTTP/1.1\r\nHost: h\r\nX: " + b"x" * MAX_HEAD_BYTES, 431),
         (b"GET /page HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", 400),
     ],
 )
@@ -218,8 +218,8 @@ def test_a_slow_reader_holds_a_few_pieces_only() -> None:
 
 
 def test_who_asks_nothing_or_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "LONGEST_QUESTION_S", 0.05)
-    monkeypatch.setattr(http_server, "LONGEST_EXCHANGE_S", 0.05)
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(http_server, "RESPONSE_TIMEOUT_S", 0.05)
 
     async def scenario(served: Served) -> None:
         silent = await served.connect()
@@ -234,8 +234,8 @@ def test_who_asks_nothing_or_takes_nothing_is_given_up(monkeypatch: pytest.Monke
 
 def test_half_sent_requests_shut_nobody_out() -> None:
     async def scenario(served: Served) -> None:
-        halves = [await served.send(b"GET /page HTTP/1.1\r\nHost: ") for _ in range(MOST_CONNECTIONS)]
-        while len(served.server._exchanges) < MOST_CONNECTIONS:  # noqa: ASYNC110
+        halves = [await served.send(b"GET /page HTTP/1.1\r\nHost: ") for _ in range(MAX_CONNECTIONS)]
+        while len(served.server._exchanges) < MAX_CONNECTIONS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert (await served.get(b"GET /page HTTP/1.0\r\n\r\n"))[0] == 200
         assert await halves[0].answer() == b"", "the oldest gave way"
@@ -248,8 +248,8 @@ def test_half_sent_requests_shut_nobody_out() -> None:
 def test_too_many_that_are_being_answered_let_nobody_else_in() -> None:
     async def scenario(served: Served) -> None:
         request = b"GET /page HTTP/1.0\r\n\r\n"
-        deaf = [await served.send(request) for _ in range(MOST_CONNECTIONS)]
-        while served.server._asking or len(served.server._exchanges) < MOST_CONNECTIONS:  # noqa: ASYNC110
+        deaf = [await served.send(request) for _ in range(MAX_CONNECTIONS)]
+        while served.server._receiving or len(served.server._exchanges) < MAX_CONNECTIONS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         with pytest.raises((ConnectionResetError, IndexError)):
             await served.get(request)

@@ -309,7 +309,7 @@ def test_a_frame_above_the_limit_closes_its_connection(length: bytes) -> None:
         await pair.accepted.wait()
         writer.write(length + b"some bytes")
         await pair.server.until(lambda server: server.closed_because is not None)
-        assert "announced a frame" in (pair.server.closed_because or "")
+        assert "the limit is" in (pair.server.closed_because or "")
         writer.close()
         pair.close()
 
@@ -422,7 +422,7 @@ def test_whoever_stalls_while_memory_is_exhausted_is_closed(monkeypatch: pytest.
         stalled, first_writer = await _half_sent(pair, network, 9_000_000, 500_000)
         waiting, second_writer = await _half_sent(pair, network, 900_000, 500_000)
         await stalled.until(lambda server: server.closed_because is not None)
-        assert "held memory that others wait for" in (stalled.closed_because or "")
+        assert "held memory that other requests need" in (stalled.closed_because or "")
         second_writer.write(b"y" * 400_000)
         await waiting.until(lambda server: len(server.frames) == 1)
         first_writer.close()
@@ -438,9 +438,9 @@ def test_of_those_who_all_wait_for_memory_the_one_that_lacks_most_is_closed() ->
             self.missing_bytes, self.held_bytes = missing_bytes, 100
             self.is_fed = self.is_closed = False
 
-        def starve(self) -> None: ...
+        def mute(self) -> None: ...
 
-        def feed(self) -> None:
+        def unmute(self) -> None:
             self.is_fed = True
 
         def take_progress(self) -> int | None:
@@ -448,18 +448,18 @@ def test_of_those_who_all_wait_for_memory_the_one_that_lacks_most_is_closed() ->
 
         def close(self, reason: str) -> None:
             self.is_closed, self.held_bytes = True, 0
-            buffers.note_held(self, -100)
+            buffers.report_held(self, -100)
 
     buffers = receive_buffers.ReceiveBuffers(500)
 
     async def scenario() -> None:
         oldest, hungry, modest = Waiting(1), Waiting(5000), Waiting(50)
         for each in (oldest, hungry, modest):
-            buffers.note_held(each, 100)
+            buffers.report_held(each, 100)
         for each in (oldest, hungry, modest):
-            buffers.starve_if_exhausted(each)
-        for _ in range(receive_buffers.MAX_HUNGRY_CHECKS):
-            buffers._relieve()
+            buffers.mute_if_exhausted(each)
+        for _ in range(receive_buffers.MAX_CHECKS_WITHOUT_PROGRESS):
+            buffers._free_memory()
         assert (hungry.is_closed, modest.is_closed, modest.is_fed) == (True, False, True)
 
     run(scenario())

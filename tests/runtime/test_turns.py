@@ -6,7 +6,7 @@ from typing import Any
 
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.deadlines import MAX_AT_ONCE, Deadlines
-from tidelog.runtime.purgatory import MAX_ASKED_AT_ONCE, DelayedOperation, Purgatory, Watchers
+from tidelog.runtime.purgatory import MAX_CHECKED_AT_ONCE, DelayedOperation, Purgatory, Watchers
 from tidelog.runtime.turns import Turns
 
 
@@ -177,14 +177,14 @@ def test_thousands_that_wait_for_one_key_are_woken_in_slices() -> None:
     async def scenario() -> None:
         day, loop = Day(), asyncio.get_running_loop()
         purgatory, watchers = Purgatory(loop, Deadlines(loop), day.turns), Watchers()
-        for _ in range(10 * MAX_ASKED_AT_ONCE):
+        for _ in range(10 * MAX_CHECKED_AT_ONCE):
             purgatory.wait(Waiting(day), [watchers], 100)
         purgatory.changed(watchers)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert 0 < len(day.done) < 20
         purgatory.changed(watchers)  # once more, while it is gone through
-        while len(day.done) < 10 * MAX_ASKED_AT_ONCE:  # noqa: ASYNC110
+        while len(day.done) < 10 * MAX_CHECKED_AT_ONCE:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert purgatory.size == 0
 

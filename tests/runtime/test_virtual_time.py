@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.runtime.virtual_time import TimeStandsStill, run_virtually
+from tidelog.runtime.virtual_time import LivelockDetected, run_virtually
 
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
 
@@ -90,5 +90,5 @@ def test_callbacks_without_end_are_an_error() -> None:
         while True:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
-    with pytest.raises(TimeStandsStill):
+    with pytest.raises(LivelockDetected):
         run_virtually(main())

@@ -7,7 +7,7 @@ import pytest
 
 from tidelog.runtime.deadlines import RESOLUTION_S, Deadlines
 from tidelog.runtime.purgatory import DelayedOperation, Purgatory, Watchers
-from tidelog.runtime.virtual_time import EverythingWaits, VirtualTimeLoop, run_virtually
+from tidelog.runtime.virtual_time import DeadlockDetected, VirtualTimeLoop, run_virtually
 
 
 class Threshold(DelayedOperation):
@@ -37,7 +37,7 @@ def test_a_hang_is_an_error() -> None:
     async def wait_for_nothing() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(EverythingWaits):
+    with pytest.raises(DeadlockDetected):
         run_virtually(wait_for_nothing())
 
 

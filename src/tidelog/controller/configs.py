@@ -60,8 +60,8 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
-async def no_pause() -> None:
-    """Default pause between decisions: none, for callers that do not share an event loop."""
+async def never_yield() -> None:
+    """For whoever need not share an event loop."""
 
 
 class ConfigChange(NamedTuple):
@@ -92,21 +92,21 @@ class ConfigAdministration:
         broker_id: BrokerId,
         settings: Callable[[], BrokerSettings],
         image: Callable[[], ClusterImage],
-        breathe: Callable[[], Awaitable[None]] = no_pause,
+        yield_turn: Callable[[], Awaitable[None]] = never_yield,
     ) -> None:
-        """`breathe` is awaited between two changes, so that other requests get their turn."""
+        """`yield_turn` is awaited between one change and the next."""
         self._store = store
         self._broker_id = broker_id
         self._settings = settings
         self._image = image
-        self._breathe = breathe
+        self._yield_turn = yield_turn
 
     async def alter(self, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> list[ConfigOutcome]:
         """One outcome per change, in order."""
         counts = Counter((change.resource_type, change.resource_name) for change in changes)
         outcomes = []
         for change in changes:
-            await self._breathe()
+            await self._yield_turn()
             try:
                 if counts[change.resource_type, change.resource_name] > 1:
                     raise InvalidRequest("Each resource must appear at most once.")

@@ -14,7 +14,7 @@ from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import is_internal
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import topic_defaults
-from tidelog.controller.configs import no_pause
+from tidelog.controller.configs import never_yield
 from tidelog.controller.context_loading import load_topics
 from tidelog.controller.members import absent_members
 from tidelog.controller.registration import ControllerFence
@@ -82,10 +82,10 @@ class TopicAdministration:
         settings: Callable[[], BrokerSettings],
         image: Callable[[], ClusterImage],
         fence: ControllerFence,
-        breathe: Callable[[], Awaitable[None]] = no_pause,
+        yield_turn: Callable[[], Awaitable[None]] = never_yield,
     ) -> None:
-        """`breathe` is awaited between the decisions on two topics, so that other requests get their turn."""
-        self._breathe = breathe
+        """`yield_turn` is awaited between the decision on one topic and the next."""
+        self._yield_turn = yield_turn
         self._store = store
         self._randomness = randomness
         self._settings = settings
@@ -107,7 +107,7 @@ class TopicAdministration:
             return [TopicOutcome(name, error=error) for name in counts]
         outcomes: dict[str, TopicOutcome] = {}
         for request in requests:
-            await self._breathe()
+            await self._yield_turn()
             if counts[request.name] > 1:
                 outcomes[request.name] = TopicOutcome(request.name, error=InvalidRequest("Duplicate topic name."))
                 continue
@@ -132,7 +132,7 @@ class TopicAdministration:
         names_of_ids = {image.topic_names.get(wanted) for wanted in counts if not isinstance(wanted, str)}
         outcomes = []
         for wanted, count in counts.items():
-            await self._breathe()
+            await self._yield_turn()
             if count > 1:
                 error = InvalidRequest("Duplicate topic name." if isinstance(wanted, str) else "Duplicate topic id.")
                 outcomes.append(_refused(wanted, error))
@@ -149,7 +149,7 @@ class TopicAdministration:
         counts = Counter(request.name for request in requests)
         outcomes = []
         for request in {request.name: request for request in requests}.values():
-            await self._breathe()
+            await self._yield_turn()
             if counts[request.name] > 1:
                 outcomes.append(TopicOutcome(request.name, error=InvalidRequest("Duplicate topic name.")))
             else:

@@ -1,4 +1,4 @@
-"""The clock seam: nothing else in the product asks what time it is."""
+"""Clock seam: the only source of time in the product."""
 
 import time
 from typing import Protocol
@@ -21,11 +21,11 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     monotonic = staticmethod(time.monotonic)
-    """As it is, without a function around it: asked several times for each request."""
+    """Without a wrapper function, since it is called several times per request."""
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move."""
+    """A clock for tests, moved by `advance` only."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

@@ -1,7 +1,7 @@
-"""Deadlines for thousands of waiting operations at the price of a few timers.
+"""Deadlines of thousands of waiting operations with a few timers (Kafka's timing wheel).
 
-An operation that waits usually ends before its deadline. Deadlines are therefore gathered in
-buckets of a few milliseconds; only a bucket has a timer, and leaving one is a dictionary delete.
+A waiting operation usually ends before its deadline. Deadlines are therefore grouped in buckets of a
+few milliseconds. Only buckets have timers, and cancelling a deadline is a dictionary delete.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from tidelog.runtime.turns import Turns
 RESOLUTION_S = 0.005
 
 MAX_AT_ONCE = 64
-"""More that expire at the same time do so in slices."""
+"""If more deadlines of a bucket are due, they expire in slices."""
 
 DeadlineKey: TypeAlias = tuple[int, int]
 
 
 class Deadlines:
-    """Calls back at a deadline or up to one resolution after it, never before."""
+    """Calls back at the deadline or up to one resolution later, never before it."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, resolution_s: float = RESOLUTION_S, turns: Turns | None = None
     ) -> None:
-        """With `turns`, those that expire together do so in slices."""
+        """With `turns`, many deadlines of one bucket expire in slices."""
         self._loop = loop
         self._turns = turns
         self._expiring: deque[DeadlineKey] = deque()
@@ -49,7 +49,7 @@ class Deadlines:
         return bucket, self._next_id
 
     def cancel(self, key: DeadlineKey) -> None:
-        """No effect on one that has passed."""
+        """No effect on a deadline that has passed."""
         waiting = self._buckets.get(key[0])
         if waiting is not None:
             waiting.pop(key[1], None)
@@ -78,7 +78,7 @@ class Deadlines:
             self._set_timer()
 
     def _expire_some(self) -> None:
-        """Until the slice is over; what is cancelled meanwhile does not expire."""
+        """Expire deadlines until the slice is over. Those cancelled meanwhile do not expire."""
         assert self._turns is not None
         try:
             while self._expiring and not self._turns.is_slice_over():
@@ -96,7 +96,7 @@ class Deadlines:
             on_expired()
 
     def _drop(self, bucket: int) -> None:
-        """Its last one has expired; those that were cancelled are passed over."""
+        """Remove an empty bucket, with its cancelled deadlines."""
         del self._buckets[bucket]
         while self._expiring and self._expiring[0][0] == bucket:
             self._expiring.popleft()

@@ -1,7 +1,7 @@
-"""Deferred: a value that somebody gives later.
+"""Deferred: a value that is completed later, by anybody.
 
-Named after Twisted's: unlike a future it needs no turn of the event loop, its listener is told in the step that
-completes it. Deadlines are those of the purgatory (`runtime/purgatory.py`): the operation that expires completes it.
+Named after Twisted's. Unlike a future it needs no turn of the event loop: its listener is called in the step that
+completes it. It has no timeout; the purgatory (`runtime/purgatory.py`) completes it when an operation expires.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ U = TypeVar("U")
 
 
 class Deferred(Generic[T]):
-    """Completed exactly once, with a value or an error; has one listener."""
+    """Completed exactly once, with a value or an error. Has one listener."""
 
     __slots__ = ("_error", "_on_error", "_on_value", "_recover", "_value", "is_completed", "on_abandoned")
 
     def __init__(self, recover: Callable[[KafkaError], T] | None = None) -> None:
-        """With `recover`, a KafkaError becomes a value: the response of an API that names the error, say."""
+        """`recover` turns a KafkaError into a value, for example into a response with its error code."""
         self.is_completed = False
         self.on_abandoned: Callable[[], None] | None = None
         self._recover = recover
@@ -30,15 +30,15 @@ class Deferred(Generic[T]):
         self._on_value: Callable[[T], None] | None = None
         self._on_error: Callable[[Exception], None] | None = None
 
-    # ---- for the side that completes it
+    # ---- completing
 
     def resolve(self, value: T) -> None:
         assert not self.is_completed, "a Deferred is completed once"
         self.is_completed = True
         self._value = value
         on_value = self._on_value
-        # The listener, and what would be told to give up, refer back to this. Without such cycles the garbage
-        # collector, which would stop the broker for milliseconds, has nothing to find.
+        # The callbacks refer back to this object. Without reference cycles the garbage collector, which stops the
+        # broker for milliseconds, has nothing to do.
         self._on_value = self._on_error = self._recover = self.on_abandoned = None
         if on_value is not None:
             on_value(value)
@@ -47,7 +47,7 @@ class Deferred(Generic[T]):
         if self._recover is not None and isinstance(error, KafkaError):
             try:
                 value = self._recover(error)
-            except Exception as mistake:  # noqa: BLE001 - whoever listens has to deal with it, and does not wait for ever
+            except Exception as mistake:  # noqa: BLE001 - the listener handles it, and does not wait forever
                 error = mistake
             else:
                 self.resolve(value)
@@ -61,16 +61,16 @@ class Deferred(Generic[T]):
             on_error(error)
 
     def complete(self, outcome: T | Exception) -> None:
-        """For outcomes that were kept: an exception is a failure."""
+        """Complete with a stored outcome; an exception is a failure."""
         if isinstance(outcome, Exception):
             self.fail(outcome)
         else:
             self.resolve(outcome)
 
-    # ---- for the side that waits
+    # ---- waiting
 
     def listen(self, on_value: Callable[[T], None], on_error: Callable[[Exception], None]) -> None:
-        """One of the two is called once: now, if it is completed already."""
+        """Exactly one of the two is called, once; now if this is completed already."""
         if not self.is_completed:
             self._on_value, self._on_error = on_value, on_error
         elif self._error is not None:
@@ -79,14 +79,14 @@ class Deferred(Generic[T]):
             on_value(self._value)  # type: ignore[arg-type]
 
     def map(self, function: Callable[[T], U]) -> "Deferred[U]":
-        """What `function` makes of the value. Errors stay errors, and so does one that `function` raises."""
+        """A Deferred with `function(value)`. Errors pass through, including one that `function` raises."""
         mapped: Deferred[U] = Deferred()
         mapped.on_abandoned = self.abandon
 
         def on_value(value: T) -> None:
             try:
                 result = function(value)
-            except Exception as error:  # noqa: BLE001 - whoever listens has to deal with it
+            except Exception as error:  # noqa: BLE001 - the listener handles it
                 mapped.fail(error)
             else:
                 mapped.resolve(result)
@@ -95,7 +95,7 @@ class Deferred(Generic[T]):
         return mapped
 
     async def wait(self) -> T:
-        """Raises the error instead of the value. If the waiting task is cancelled, this is abandoned."""
+        """The value; raises the error. Abandons this if the waiting task is cancelled."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.listen(partial(_set_result, done), partial(_set_exception, done))
         try:
@@ -104,10 +104,10 @@ class Deferred(Generic[T]):
             self.abandon()
             raise
         finally:
-            del done, self  # or the traceback of an error would lead back to the error
+            del done, self  # else the traceback of an error would refer to the error
 
     def abandon(self) -> None:
-        """Nobody waits any more. It may still be completed, without effect."""
+        """The listener is gone. Completing it later has no effect."""
         on_abandoned = self.on_abandoned
         self._on_value = self._on_error = self.on_abandoned = None
         if on_abandoned is not None and not self.is_completed:
@@ -115,7 +115,7 @@ class Deferred(Generic[T]):
 
 
 def _set_result(done: "asyncio.Future[T]", value: T) -> None:
-    if not done.done():  # cancelled, and the task that waits does not know yet
+    if not done.done():  # cancelled before the waiting task has noticed
         done.set_result(value)
 
 
@@ -125,7 +125,7 @@ def _set_exception(done: "asyncio.Future[T]", error: Exception) -> None:
 
 
 def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
-    """All values in the order of `parts`, when the last one is there; the first error instead, if there is one."""
+    """All values in the order of `parts`, once all are completed; or the first error."""
     gathered: Deferred[list[T]] = Deferred()
     values: dict[int, T] = {}
 

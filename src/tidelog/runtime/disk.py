@@ -1,7 +1,7 @@
-"""The disk seam: files and directories, as far as a log needs them.
+"""Disk seam: the operations on files and directories that logs need.
 
-Every call may raise OSError. Only `append`, `read` on cached bytes and cheap metadata calls
-belong on the event loop; what may wait for a platter goes through `runtime.workers`.
+Every call may raise OSError. Only `append`, `read` of cached bytes and cheap metadata calls run on
+the event loop. Everything that may wait for the device runs in `runtime.workers`.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from typing import Literal, NamedTuple, Protocol
 from tidelog.types import Buffer
 
 OpenMode = Literal["read", "update", "append", "create"]
-"""read: must exist; update: must exist, written at its end; append: as update, but made if missing;
-create: made anew, emptied if it exists."""
+"""read: must exist; update: must exist, written at its end; append: like update, created if missing;
+create: created, or emptied if it exists."""
 
 CACHE_PROBE_BYTES = 128 * 1024
-"""Distance of the probes that tell whether a range is in the page cache: a read-ahead brings at least as much."""
+"""Distance of page cache probes: read-ahead loads at least this much at once."""
 
 
 class DirectoryEntry(NamedTuple):
@@ -31,14 +31,14 @@ class DirectoryEntry(NamedTuple):
 
 
 class DirectoryInUse(OSError):
-    """Another process holds the lock."""
+    """Another process holds the lock of the directory."""
 
 
 class File(Protocol):
     path: str
 
     def append(self, data: Buffer) -> None:
-        """Write all of it at the end of the file."""
+        """Write all of `data` at the end of the file."""
         ...
 
     def read(self, position: int, length: int) -> bytes:
@@ -46,7 +46,7 @@ class File(Protocol):
         ...
 
     def is_cached(self, position: int, length: int) -> bool:
-        """Whether reading the range would not wait for the device."""
+        """Whether the range is in the page cache, so that reading does not wait for the device."""
         ...
 
     def size(self) -> int: ...
@@ -82,7 +82,7 @@ class Disk(Protocol):
     def size(self, path: str) -> int: ...
 
     def identity(self, path: str) -> object:
-        """Equal as long as it is the same file; FileNotFoundError."""
+        """Equal for the same file. Raises FileNotFoundError."""
         ...
 
     def make_directory(self, path: str) -> None:
@@ -102,11 +102,11 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def sync_everything(self) -> None:
-        """Start and await the writing of all files at once. Errors are told by the `sync` of each file."""
+        """Write all dirty pages of all files. Errors are reported by `sync` of each file."""
         ...
 
     def open_files_limit(self) -> int:
-        """How many files may be open at a time, connections included."""
+        """Maximum open files, connections included."""
         ...
 
     def space(self, path: str) -> tuple[int, int]:
@@ -114,7 +114,7 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> Lock:
-        """Hold the file until release or the end of the process; DirectoryInUse if somebody else does."""
+        """Hold the lock until release or the end of the process. Raises DirectoryInUse if another process holds it."""
         ...
 
 
@@ -167,7 +167,7 @@ class SystemFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno == errno.EOPNOTSUPP:  # a file system without non-blocking reads keeps its data in memory
+            if error.errno == errno.EOPNOTSUPP:  # a file system without non-blocking reads (tmpfs) is in memory
                 return True
             raise
         return True
@@ -190,7 +190,7 @@ class SystemFile:
             self._fd = -1
 
     def __del__(self) -> None:
-        # A reader may still hold a slice of a file that its log has let go of: the descriptor ends with the last one.
+        # A response may still hold a slice of a file that its log has closed. The last reference closes it.
         self.close()
 
 

@@ -1,7 +1,7 @@
-"""The HTTP seam: a few pages that tools and people read, one request per connection.
+"""HTTP seam: serves a few pages, one request per connection.
 
-A page is made in pieces while the reader takes them, so that a slow one holds no more than a piece. The protocol is
-h11's, which is loaded when the first connection comes.
+A page is generated in pieces while the client reads them: a slow client holds no more than one piece. h11, which
+implements the protocol, is imported with the first connection.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_CONNECTIONS = 16
-"""Readers are few. Whoever comes beyond that takes the place of the one that has not finished asking for longest."""
-LONGEST_QUESTION_S = 5.0
-"""A request is a few hundred bytes."""
-LONGEST_EXCHANGE_S = 30.0
-LONGEST_GOODBYE_S = 1.0
-LARGEST_HEAD_BYTES = 16 * 1024
+MAX_CONNECTIONS = 16
+"""A further connection replaces the oldest one whose request is not complete."""
+REQUEST_TIMEOUT_S = 5.0
+"""Time for the whole request, which is a few hundred bytes."""
+RESPONSE_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 1.0
+MAX_HEAD_BYTES = 16 * 1024
 READ_BYTES = 4096
 BUFFERED_BYTES = 64 * 1024
 
@@ -34,12 +34,12 @@ class Page(Protocol):
     def content_type(self) -> str: ...
 
     def pieces(self) -> Iterator[bytes]:
-        """The first is made before the answer begins; an empty one only lets others have their turn."""
+        """The first piece is generated before the response begins. An empty piece only yields to other work."""
         ...
 
 
 class HttpServer:
-    """Takes its address at once, and connections from `start` on."""
+    """Binds its address at once, and accepts connections after `start`."""
 
     def __init__(self, server: asyncio.Server, host: str) -> None:
         self._server = server
@@ -47,12 +47,12 @@ class HttpServer:
         self.port: int = server.sockets[0].getsockname()[1]
         self._pages: Mapping[str, Page] = {}
         self._exchanges: dict[asyncio.Task[None], None] = {}
-        self._asking: dict[asyncio.Task[None], None] = {}
-        """Those whose request is not whole yet, the oldest first."""
+        self._receiving: dict[asyncio.Task[None], None] = {}
+        """Connections whose request is not complete, oldest first."""
 
     @classmethod
     async def listen(cls, host: str, port: int) -> "HttpServer":
-        """Raises OSError. An empty host is every interface."""
+        """Bind the address; an empty host means all interfaces. Raises OSError."""
         servers: list[HttpServer] = []
         server = await asyncio.start_server(
             lambda reader, writer: servers[0]._accept(reader, writer),
@@ -77,13 +77,13 @@ class HttpServer:
         await asyncio.gather(*exchanges, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._exchanges) >= MOST_CONNECTIONS:
-            if not self._asking:
-                writer.transport.abort()  # all of them are being answered
+        if len(self._exchanges) >= MAX_CONNECTIONS:
+            if not self._receiving:
+                writer.transport.abort()  # all connections are being answered
                 return
-            self._drop(next(iter(self._asking)))
+            self._drop(next(iter(self._receiving)))
         exchange = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._exchanges[exchange] = self._asking[exchange] = None
+        self._exchanges[exchange] = self._receiving[exchange] = None
         exchange.add_done_callback(self._forget)
 
     def _drop(self, exchange: "asyncio.Task[None]") -> None:
@@ -92,19 +92,19 @@ class HttpServer:
 
     def _forget(self, exchange: "asyncio.Task[None]") -> None:
         self._exchanges.pop(exchange, None)
-        self._asking.pop(exchange, None)
+        self._receiving.pop(exchange, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(BUFFERED_BYTES)
         try:
             exchange = _Exchange(reader, writer, self._pages)
-            async with asyncio.timeout(LONGEST_QUESTION_S):
-                answer = await exchange.hear()
-            self._asking.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
-            async with asyncio.timeout(LONGEST_EXCHANGE_S):
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                answer = await exchange.receive()
+            self._receiving.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
+            async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                 await answer()
-            async with asyncio.timeout(LONGEST_GOODBYE_S):
-                await _say_goodbye(reader, writer)
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await _close_gracefully(reader, writer)
         except (TimeoutError, OSError) as error:
             logger.debug("HTTP connection given up reason=%r", error)
         except Exception:
@@ -113,8 +113,8 @@ class HttpServer:
             writer.transport.abort()
 
 
-async def _say_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """To close on a client that still sends would take the answer from it."""
+async def _close_gracefully(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read until the client closes: closing while it still sends would reset the connection and lose the response."""
     if writer.can_write_eof():
         writer.write_eof()
     while await reader.read(READ_BYTES):
@@ -122,31 +122,31 @@ async def _say_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 async def _nothing() -> None:
-    """The client went away without a request."""
+    """The client disconnected without a request."""
 
 
 class _Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: Mapping[str, Page]) -> None:
         import h11
 
         self._h11 = h11
-        self._connection = h11.Connection(h11.SERVER, max_incomplete_event_size=LARGEST_HEAD_BYTES)
+        self._connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._reader = reader
         self._writer = writer
         self._pages = pages
 
-    async def hear(self) -> Callable[[], Awaitable[None]]:
-        """The request, and what is to be answered."""
+    async def receive(self) -> Callable[[], Awaitable[None]]:
+        """Read the request. Returns the function that sends the response."""
         try:
             request = await self._request()
         except self._h11.RemoteProtocolError as error:
-            return partial(self._refuse, error.error_status_hint, "this is not a request in HTTP")
+            return partial(self._refuse, error.error_status_hint, "not an HTTP request")
         return _nothing if request is None else partial(self._answer, request)
 
     async def _request(self) -> "h11.Request | None":
-        """None if the client went away without one."""
+        """None if the client disconnected without a request."""
         while True:
             event = self._connection.next_event()
             if isinstance(event, self._h11.Request):
@@ -159,19 +159,19 @@ class _Exchange:
         path = request.target.decode("ascii", "replace").partition("?")[0]
         page = self._pages.get(path)
         if page is None:
-            await self._refuse(404, f"there is {' and '.join(self._pages)}", request.method)
+            await self._refuse(404, f"available pages: {', '.join(self._pages)}", request.method)
         elif request.method not in (b"GET", b"HEAD"):
-            await self._refuse(405, "only GET and HEAD are answered", headers=[("Allow", "GET, HEAD")])
+            await self._refuse(405, "use GET or HEAD", headers=[("Allow", "GET, HEAD")])
         else:
-            await self._give(page, request.method)
+            await self._send_page(page, request.method)
 
-    async def _give(self, page: Page, method: bytes) -> None:
+    async def _send_page(self, page: Page, method: bytes) -> None:
         try:
             pieces = page.pieces()
             first = next(pieces)
         except Exception:
-            logger.exception("a page could not be made")
-            await self._refuse(500, "the page could not be made; the log says why", method)
+            logger.exception("cannot generate page")
+            await self._refuse(500, "cannot generate the page; see the log of the broker", method)
             return
         self._begin(200, page.content_type, [])
         if method == b"GET":
@@ -192,7 +192,7 @@ class _Exchange:
         await self._end()
 
     def _begin(self, status: int, content_type: str, headers: list[tuple[str, str]]) -> None:
-        """HTTP/1.1 gets the page in chunks, HTTP/1.0 until the connection closes: h11 knows which."""
+        """h11 sends chunks to HTTP/1.1 clients, and to HTTP/1.0 clients until the connection closes."""
         common = [("Content-Type", content_type), ("Connection", "close"), ("Cache-Control", "no-store")]
         self._write(self._h11.Response(status_code=status, headers=[*common, *headers]))
 
@@ -200,7 +200,7 @@ class _Exchange:
         if piece:
             self._write(self._h11.Data(data=piece))
             await self._writer.drain()
-        await asyncio.sleep(0)  # others have their turn between two pieces
+        await asyncio.sleep(0)  # let other work run between two pieces
 
     async def _end(self) -> None:
         self._write(self._h11.EndOfMessage())

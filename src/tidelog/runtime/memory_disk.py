@@ -1,7 +1,7 @@
-"""The disk seam in memory, for tests and the simulator: with crashes that lose what was not synced, and with faults.
+"""In-memory disk for tests and the simulator, with injected faults and crashes that lose unsynced data.
 
-`crash` keeps names (create, rename, remove) and truncations, and loses appended bytes that were not synced.
-`crash_badly` is what a power cut may leave behind: torn writes, lost names, truncations undone, flipped bits.
+`crash` keeps names (create, rename, remove) and truncations, and loses unsynced appended bytes. `crash_badly` is a
+power cut: torn writes, lost names, undone truncations, flipped bits.
 """
 
 import errno
@@ -25,24 +25,24 @@ NEEDS_DESCRIPTOR = ("open", "read_file", "write_file_atomically", "list_director
 
 
 ObserveChange: TypeAlias = Callable[[str, str, Buffer], None]
-"""Called with what is done, the path and the bytes that are written."""
+"""Called with the operation, the path and the written bytes."""
 
 
 class CrashDamage(NamedTuple):
-    """What a power cut does to what was not synced, beyond losing all of it."""
+    """Damage of a power cut to unsynced data, besides losing it."""
 
     tears_writes: bool = False
-    """Of each unsynced write some prefix survives; a truncation that was not synced may be undone."""
+    """A prefix of each unsynced write survives; an unsynced truncation may be undone."""
     loses_names: bool = False
-    """Files and directories made, renamed or removed since the last sync of their directory may be as before."""
+    """Creations, renames and removals since the last sync of their directory may be undone."""
     flips_bits: bool = False
-    """A bit of what survived without a sync may be another."""
+    """One bit of surviving unsynced data may be flipped."""
     spares_byte: Callable[[bytes | bytearray, int], bool] | None = None
-    """Whether the bits of the byte at this position of a file stay as they are."""
+    """Whether the byte at this position of a file must not be flipped."""
 
 
 class _Inode:
-    """What a file is, whatever it is called; a removed file lives on while somebody has it open."""
+    """Content of a file, independent of its name. A removed file lives on while it is open."""
 
     __slots__ = ("cut_tail", "data", "modified_ms", "synced_bytes", "unsynced_writes")
 
@@ -54,9 +54,9 @@ class _Inode:
     def mark_synced(self) -> None:
         self.synced_bytes = len(self.data)
         self.unsynced_writes: list[int] = []
-        """Where each write since the last sync begins."""
+        """Start position of each write since the last sync."""
         self.cut_tail: tuple[int, bytes] | None = None
-        """What the device still holds behind a truncation that was not synced, and from where."""
+        """Position and bytes that the device still holds behind an unsynced truncation."""
 
     def append(self, data: Buffer) -> None:
         self.unsynced_writes.append(len(self.data))
@@ -80,7 +80,7 @@ class _Inode:
         self.mark_synced()
 
     def tear(self, randomness: SeededRandomness) -> None:
-        """Either a prefix of all that was written survives, or of each write its own, with zeros between them."""
+        """Either a prefix of all unsynced data survives, or a prefix of each write, with zeros in between."""
         if self.cut_tail is not None and randomness.below(2):
             position, tail = self.cut_tail
             self.data[position:] = tail
@@ -109,7 +109,7 @@ class _Inode:
 
 
 def _cut_at(randomness: SeededRandomness, size: int) -> int:
-    """How much survives: nothing, all, whole pages, or any number of bytes."""
+    """Number of bytes that survive: none, all, whole pages, or any number."""
     match randomness.below(4):
         case 0:
             return 0
@@ -128,7 +128,7 @@ class _Directory:
         self.entries: dict[str, _Inode | _Directory] = {}
 
     def files(self) -> Iterator[_Inode]:
-        """Of this directory and of all below it."""
+        """All files in this directory and below it."""
         for node in self.entries.values():
             if isinstance(node, _Directory):
                 yield from node.files()
@@ -140,10 +140,10 @@ _Node: TypeAlias = _Inode | _Directory
 
 
 class _NameChange(NamedTuple):
-    """One step that took or gave names, and what undoes it."""
+    """One change of names, with the entries that undo it."""
 
     directory: _Directory
-    """By whose sync it becomes durable."""
+    """The directory whose sync makes it durable."""
     before: list[tuple[_Directory, str, _Node | None]]
 
     def undo(self) -> None:
@@ -156,7 +156,7 @@ class _NameChange(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """From now on (or after some more calls) these operations fail on every path that starts with `path`."""
+    """These operations fail on every path that starts with `path`, now or after `calls_before` more calls."""
 
     error_number: int
     path: str
@@ -243,15 +243,15 @@ class MemoryDisk:
         self.faults: list[Fault] = []
         self.locked_paths: set[str] = set()
         self.uncached_paths: set[str] = set()
-        """Files that a reader would have to wait for."""
+        """Files that are not in the page cache."""
         self.on_changed: list[ObserveChange] = []
         self._root = _Directory()
         self._unsynced_names: list[_NameChange] = []
 
-    # ---- what only a test or a simulation does
+    # ---- for tests and the simulation
 
     def copy_for_another_machine(self) -> "MemoryDisk":
-        """The same files in other hands: nobody holds their locks."""
+        """The same files without locks, as if the disk moved to another machine."""
         other = MemoryDisk(self.clock, self.capacity_bytes)
         other._root = self._root
         return other
@@ -259,14 +259,14 @@ class MemoryDisk:
     def inject(
         self, error_number: int, path: str = "", operations: Collection[str] = (), calls_before: int = 0
     ) -> Fault:
-        """Let operations (all, if none are named) fail below `path`, after so many more calls."""
+        """Let operations (default: all) fail below `path`, after `calls_before` more calls."""
         fault = Fault(error_number, path, operations, calls_before)
         self.faults.append(fault)
         return fault
 
     @contextmanager
     def observed(self) -> Iterator[None]:
-        """Within the block nothing fails: for a look from outside that must not change what happens."""
+        """No faults within the block: for inspection from outside, which must not change the run."""
         faults, self.faults = self.faults, []
         try:
             yield
@@ -274,11 +274,11 @@ class MemoryDisk:
             self.faults = faults
 
     def vanish(self, path: str) -> None:
-        """Somebody removed the directory, or unmounted it."""
+        """The directory was removed or unmounted from outside."""
         self._drop(path)
 
     def crash(self, kept_bytes: Callable[[str, int], int] | None = None) -> None:
-        """The machine stops: locks are gone, and of each file's unsynced bytes all but the first `kept_bytes`."""
+        """The machine crashes: locks and unsynced bytes are lost, except the first `kept_bytes` of each file."""
         self.locked_paths.clear()
         self._unsynced_names.clear()
         for path, inode in self._walk("", self._root):
@@ -288,7 +288,7 @@ class MemoryDisk:
         self._count_used_bytes()
 
     def crash_badly(self, randomness: SeededRandomness, damage: CrashDamage) -> None:
-        """The machine loses its power: each kind of damage is drawn for each file and directory on its own."""
+        """Power cut: each kind of damage is drawn for each file and directory separately."""
         self.locked_paths.clear()
         if damage.loses_names:
             self._lose_names(randomness)
@@ -305,7 +305,7 @@ class MemoryDisk:
         self._count_used_bytes()
 
     def _lose_names(self, randomness: SeededRandomness) -> None:
-        """In each directory the first few changes survive, as a journal keeps them in order."""
+        """A prefix of the changes in each directory survives, as with a journal."""
         counts: dict[_Directory, int] = {}
         for change in self._unsynced_names:
             counts[change.directory] = counts.get(change.directory, 0) + 1
@@ -332,12 +332,12 @@ class MemoryDisk:
             observe(what, path, data)
 
     def take_space(self, size_bytes: int) -> int:
-        """How much of it there was room for."""
+        """Reserve space; returns the bytes that fit."""
         taken = min(size_bytes, max(self.capacity_bytes - self.used_bytes, 0))
         self.used_bytes += taken
         return taken
 
-    # ---- the seam
+    # ---- Disk
 
     def open(self, path: str, mode: OpenMode) -> MemoryFile:
         path = self._enter("open", path)
@@ -451,7 +451,7 @@ class MemoryDisk:
         self.locked_paths.add(path)
         return MemoryLock(self, path)
 
-    # ---- inside
+    # ---- internals
 
     def _enter(self, operation: str, path: str) -> str:
         path = _normal(path)
@@ -486,7 +486,7 @@ class MemoryDisk:
         return inode
 
     def _change(self, synced_by: _Directory, *entries: tuple[_Directory, str, _Node | None]) -> None:
-        """Give names, or with None take them, in one step that survives a crash once `synced_by` is synced."""
+        """Set names, or remove them (None), in one step that is durable once `synced_by` is synced."""
         before = [(directory, name, directory.entries.get(name)) for directory, name, _ in entries]
         self._unsynced_names.append(_NameChange(synced_by, before))
         for directory, name, node in entries:
@@ -499,7 +499,7 @@ class MemoryDisk:
         self._unsynced_names = [change for change in self._unsynced_names if change.directory is not directory]
 
     def _drop(self, path: str) -> None:
-        """No error if it is gone."""
+        """No error if it does not exist."""
         node = self._find(path)
         if node is None:
             return

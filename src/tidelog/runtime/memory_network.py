@@ -1,7 +1,7 @@
-"""The network seam without sockets: frames pass from one receiver to another through the event loop.
+"""In-memory network for tests and the simulator: frames pass between receivers through the event loop.
 
-`at` gives each host its own view of one network. Between hosts frames take a while, and links can be cut: what was
-sent then stays on its way until the link is whole again, as with TCP.
+`at` returns the network as another host sees it. Links between hosts have a latency and can be cut. Frames sent over a
+cut link arrive when it is repaired, as with TCP.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ CLIENT_HOST = "client"
 
 
 class MemoryChannel:
-    """One end of a connection; `other` is its twin. Its receiver is called in the context of its own host."""
+    """One end of a connection; `other` is the other end. The receiver runs in the context of its own host."""
 
     receiver: FrameReceiver
     other: "MemoryChannel"
@@ -45,7 +45,7 @@ class MemoryChannel:
         self._outgoing: list[bytearray] = []
         self._incoming: deque[bytearray] = deque()
         self._delivery: asyncio.Handle | None = None
-        self._lane = _Lane()
+        self._stream = _Stream()
 
     @property
     def backlog_bytes(self) -> int:
@@ -67,7 +67,7 @@ class MemoryChannel:
         other = self.other
         for observe in self._hub.on_sent:
             observe(self.host, other.host, frames)
-        self._hub.carry(self._lane, self.host, other.host, partial(other.arrive, frames))
+        self._hub.carry(self._stream, self.host, other.host, partial(other.arrive, frames))
 
     def arrive(self, frames: list[bytearray]) -> None:
         self._incoming.extend(frames)
@@ -101,13 +101,13 @@ class MemoryChannel:
         self.receiver.on_closed(reason)
 
     def abandon(self) -> None:
-        """Its process is gone: nobody is told here, the other end learns of it."""
+        """The process of this end is dead: only the other end is notified."""
         self.is_closed = True
         self._hub.channels.pop(self, None)
-        self._hub.carry(self._lane, self.host, self.other.host, self.other.close_by_peer)
+        self._hub.carry(self._stream, self.host, self.other.host, self.other.close_by_peer)
 
     def reset(self) -> None:
-        """The connection breaks: what was under way is lost, and this end learns of it now."""
+        """The connection breaks: frames in flight are lost, and this end is notified now."""
         if not self.is_closed:
             self._incoming.clear()
             self._loop.call_soon(self.close, "connection reset", context=self._context)
@@ -138,11 +138,11 @@ class MemoryListener:
     def close(self) -> None:
         self._hub.listeners.pop((self.host, self.port), None)
         self.is_closed = True
-        self.started.set()  # whoever waits to be let in is turned away
+        self.started.set()  # waiting connection attempts are refused
 
 
-class _Lane:
-    """What is under way in one direction of one connection: it arrives in the order of sending, as with TCP."""
+class _Stream:
+    """Messages in flight in one direction of one connection. They arrive in order, as with TCP."""
 
     __slots__ = ("arrivals", "last_arrival_s")
 
@@ -152,17 +152,17 @@ class _Lane:
 
 
 class _Hub:
-    """What all hosts share: who listens where, and the links between them."""
+    """State shared by all hosts: listeners, channels and links."""
 
     def __init__(self) -> None:
         self.listeners: dict[tuple[str, int], MemoryListener] = {}
         self.channels: dict[MemoryChannel, None] = {}
         self.latency_s = 0.0
         self.draw_latency_s: Callable[[str, str], float] | None = None
-        """Of one message from one host to another; without it every message takes `latency_s`."""
+        """Latency of one message between two hosts; if None, `latency_s`."""
         self.on_sent: list[ObserveFrames] = []
         self._context = Context()
-        """Of no process: what is under way arrives, be its sender stopped or killed."""
+        """Belongs to no process: messages in flight arrive even if their sender is stopped or killed."""
         self._next_port = FIRST_FREE_PORT
         self._cut: dict[tuple[str, str], None] = {}
         self._held: dict[tuple[str, str], list[Callable[[], None]]] = {}
@@ -172,26 +172,26 @@ class _Hub:
         self._next_port += 1
         return self._next_port
 
-    def carry(self, lane: _Lane, source: str, target: str, arrive: Callable[[], None]) -> None:
-        """Let it arrive after the latency, in the order of sending; while the link is cut, after that."""
+    def carry(self, stream: _Stream, source: str, target: str, arrive: Callable[[], None]) -> None:
+        """Deliver after the latency, in order; if the link is cut, after its repair."""
         latency_s = 0.0 if source == target else self._latency_s(source, target)
-        if latency_s <= 0 and not lane.arrivals:
+        if latency_s <= 0 and not stream.arrivals:
             self._pass(source, target, arrive)
             return
-        # On some loops timers of one moment come in any order: they do not say what arrives, only that the next does.
-        lane.arrivals.append(arrive)
+        # Some loops run timers of one instant in any order. A timer therefore delivers the next message, not its own.
+        stream.arrivals.append(arrive)
         loop = asyncio.get_running_loop()
         arrival_s = loop.time() + latency_s
-        if arrival_s > lane.last_arrival_s:
-            lane.last_arrival_s = arrival_s
-        loop.call_at(lane.last_arrival_s, self._pass_next, lane, source, target, context=self._context)
+        if arrival_s > stream.last_arrival_s:
+            stream.last_arrival_s = arrival_s
+        loop.call_at(stream.last_arrival_s, self._pass_next, stream, source, target, context=self._context)
 
     def _latency_s(self, source: str, target: str) -> float:
         latency_s = self.latency_s if self.draw_latency_s is None else self.draw_latency_s(source, target)
         return latency_s + self._delays_s.get((source, target), 0.0) if self._delays_s else latency_s
 
-    def _pass_next(self, lane: _Lane, source: str, target: str) -> None:
-        self._pass(source, target, lane.arrivals.popleft())
+    def _pass_next(self, stream: _Stream, source: str, target: str) -> None:
+        self._pass(source, target, stream.arrivals.popleft())
 
     def _pass(self, source: str, target: str, arrive: Callable[[], None]) -> None:
         if self._cut and (source, target) in self._cut:
@@ -221,14 +221,14 @@ class _Hub:
 
 
 class MemoryNetwork:
-    """The network as one host sees it."""
+    """The network seen from one host."""
 
     def __init__(self, host: str = CLIENT_HOST, hub: _Hub | None = None) -> None:
         self._host = host
         self._hub = _Hub() if hub is None else hub
 
     def at(self, host: str) -> "MemoryNetwork":
-        """The same network, seen from another host."""
+        """The same network seen from another host."""
         return MemoryNetwork(host, self._hub)
 
     def host_name(self) -> str:
@@ -249,7 +249,7 @@ class MemoryNetwork:
             await self._travel_to(listener.owner)
             await listener.started.wait()
         if listener is None or listener.is_closed:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"no listener on {host}:{port}")
         loop = asyncio.get_running_loop()
         near = MemoryChannel(hub, copy_context(), self._host, host, port, loop)
         far = MemoryChannel(hub, listener.context, listener.owner, self._host, hub.free_port(), loop)
@@ -266,10 +266,10 @@ class MemoryNetwork:
 
     async def _travel_to(self, host: str) -> None:
         arrived = asyncio.get_running_loop().create_future()
-        self._hub.carry(_Lane(), self._host, host, lambda: None if arrived.done() else arrived.set_result(None))
+        self._hub.carry(_Stream(), self._host, host, lambda: None if arrived.done() else arrived.set_result(None))
         await arrived
 
-    # -- what tests and the simulation do to it
+    # ---- for tests and the simulation
 
     @property
     def latency_s(self) -> float:
@@ -280,28 +280,28 @@ class MemoryNetwork:
         self._hub.latency_s = latency_s
 
     def draw_latencies(self, draw_latency_s: Callable[[str, str], float]) -> None:
-        """Let each message take its own time, by its source and target."""
+        """Draw the latency of each message by its source and target."""
         self._hub.draw_latency_s = draw_latency_s
 
     def on_sent(self, observe: ObserveFrames) -> None:
-        """Let all frames be observed, on all links."""
+        """Observe the frames on all links."""
         self._hub.on_sent.append(observe)
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing passes between the two hosts from now on; connections stay open."""
+        """Cut the link between two hosts; connections stay open."""
         self._hub.cut(one, other)
         self._hub.cut(other, one)
 
     def cut_one_way(self, source: str, target: str) -> None:
-        """Nothing that one host sends reaches the other from now on."""
+        """Cut one direction of a link."""
         self._hub.cut(source, target)
 
     def slow_down(self, source: str, target: str, delay_s: float) -> None:
-        """Every message takes so much longer from now on."""
+        """Add `delay_s` to the latency of every message."""
         self._hub.delay(source, target, delay_s)
 
     def reset(self, one: str, other: str) -> None:
-        """The connections between the two hosts break."""
+        """Break the connections between two hosts."""
         self._hub.reset(one, other)
 
     def mend(self, one: str, other: str) -> None:
@@ -313,7 +313,7 @@ class MemoryNetwork:
         self._hub.mend_all()
 
     def power_off(self, host: str) -> None:
-        """The process on this host is gone; its peers see their connections close."""
+        """Kill the process on this host; its peers see their connections close."""
         for listener in [found for found in self._hub.listeners.values() if found.owner == host]:
             listener.close()
         for channel in [found for found in self._hub.channels if found.host == host]:

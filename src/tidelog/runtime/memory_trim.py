@@ -1,17 +1,17 @@
-"""Schedule of giving free memory back to the operating system."""
+"""Schedule of malloc_trim, which returns free memory to the operating system."""
 
 GROWTH_BYTES = 16 * 1024 * 1024
-"""Growth since the last time after which it is worth another look."""
+"""Growth since the last trim after which another one is due."""
 
 WORTHWHILE_BYTES = 4 * 1024 * 1024
 MAX_PAUSE = 6
 
 
 class TrimSchedule:
-    """Asked at regular intervals.
+    """Checked at regular intervals.
 
-    In the middle of a burst of large requests there is nothing to give back, and after it memory does not grow any
-    more. So a process that is larger than it was at its smallest is looked at again, less and less often.
+    During a burst of large requests there is nothing to return, and after it memory does not grow any more. A process
+    that is larger than its minimum is therefore trimmed again, less and less often.
     """
 
     def __init__(self, resident_bytes: int) -> None:

@@ -1,8 +1,8 @@
-"""The network seam: connections that carry whole frames.
+"""Network seam: connections that carry whole frames.
 
-A frame is a four-byte length and that many bytes. A receiver sees complete frames only and hands
-back complete frames only, so that a simulated network need not know about sockets, and a real one
-can read and write as cheaply as the operating system allows.
+A frame is a four-byte length and that many bytes. Receivers get and send complete frames only. A
+simulated network therefore needs no sockets, and a real one can read and write as cheaply as the
+operating system allows.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,26 +12,26 @@ from tidelog.runtime.disk import FileSlice
 from tidelog.types import Buffer
 
 FramePart: TypeAlias = Buffer | FileSlice
-"""A piece of a frame to send; a slice of a file leaves its file only on its way into the socket."""
+"""A part of a frame to send. A file slice is sent from its file (sendfile)."""
 
 
 class FrameReceiver(Protocol):
-    """What a channel reports to. Calls never overlap."""
+    """Callbacks of a channel. Calls never overlap."""
 
     def on_frame(self, frame: memoryview) -> None:
         """One whole frame without its length. The memory is reused as soon as the call returns."""
         ...
 
     def on_frames_done(self) -> None:
-        """Every frame that had arrived was handed over: a good moment to flush."""
+        """All frames received so far were delivered: flush now."""
         ...
 
     def on_drained(self) -> None:
-        """What was sent has left, after `backlog_bytes` had grown."""
+        """The backlog has been sent."""
         ...
 
     def on_closed(self, reason: str) -> None:
-        """The last call, whoever closed."""
+        """The channel is closed, by either side. This is the last call."""
         ...
 
 
@@ -43,28 +43,28 @@ class Channel(Protocol):
 
     @property
     def backlog_bytes(self) -> int:
-        """What was sent but has not left yet."""
+        """Bytes that are queued and not sent yet."""
         ...
 
     @property
     def backlog_memory_bytes(self) -> int:
-        """The part of it that takes memory: slices of files do not."""
+        """The part of the backlog in memory, without file slices."""
         ...
 
     is_privileged: bool
-    """The peer is a broker, or chosen by this process: it never waits for clients to have had their turn."""
+    """The peer is a broker, or this process connected to it: it is never scheduled behind clients."""
 
     @property
     def last_activity(self) -> float:
-        """Loop time at which something last came or went."""
+        """Loop time of the last received or sent bytes."""
         ...
 
     def send(self, parts: Sequence[FramePart]) -> None:
-        """Queue one frame; its length is put before it. It leaves with the next flush."""
+        """Queue one frame, preceded by its length. It is sent with the next flush."""
         ...
 
     def flush(self) -> None:
-        """Write everything queued in as few system calls as possible; the rest follows when there is room."""
+        """Send the queue in as few system calls as possible; the rest follows when the socket is writable."""
         ...
 
     def pause_reading(self) -> None: ...
@@ -75,27 +75,27 @@ class Channel(Protocol):
 
 
 class Listener(Protocol):
-    """An address that is taken. Whoever connects waits until `start`."""
+    """A bound address. Connections wait until `start`."""
 
     host: str
     port: int
 
     def start(self) -> None:
-        """Take connections from now on."""
+        """Accept connections."""
         ...
 
     def close(self) -> None:
-        """Take no new connections; those that exist stay."""
+        """Accept no new connections; existing ones stay."""
         ...
 
 
 AcceptChannel: TypeAlias = Callable[[Channel], FrameReceiver | None]
-"""Who will receive the frames of a new connection; None turns it away."""
+"""Returns the receiver of a new connection, or None to refuse it."""
 
 
 class Network(Protocol):
     def host_name(self) -> str:
-        """What others may call this machine."""
+        """The name of this machine for other machines."""
         ...
 
     async def listen(self, host: str, port: int, accept: AcceptChannel) -> Listener: ...

@@ -1,4 +1,4 @@
-"""Processes of this machine, named so that a reused process id is never taken for one of them."""
+"""Identity of a process: its id and start time, so that a reused process id is never mistaken for it."""
 
 import os
 import signal
@@ -12,11 +12,11 @@ STOPPED = "T"
 class ProcessIdentity(NamedTuple):
     pid: int
     started: str
-    """When, in the kernel's own terms: the boot and the clock ticks since then."""
+    """Start time as the kernel reports it: boot id and clock ticks since boot."""
 
 
 def identity_of(pid: int) -> ProcessIdentity | None:
-    """None if there is no such process, or it has ended and waits for its parent to notice."""
+    """None if there is no such process, or it is a zombie."""
     found = state_and_start(pid)
     return None if found is None or found[0] == ZOMBIE else ProcessIdentity(pid, found[1])
 
@@ -32,7 +32,7 @@ def is_stopped(identity: ProcessIdentity) -> bool:
 
 
 def state_and_start(pid: int) -> tuple[str, str] | None:
-    """State and start time. The name before them is in brackets and may itself hold brackets and spaces."""
+    """State and start time. The name before them is in brackets, and may contain brackets and spaces."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -45,7 +45,7 @@ def _boot() -> str:
 
 
 def send(identity: ProcessIdentity, number: signal.Signals) -> bool:
-    """False if the process is gone; a file descriptor of the process rules out that another one is hit."""
+    """False if the process is gone. A pidfd guarantees that no other process gets the signal."""
     try:
         descriptor = os.pidfd_open(identity.pid)
     except ProcessLookupError:

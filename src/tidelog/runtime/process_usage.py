@@ -1,4 +1,4 @@
-"""What this process takes of its machine."""
+"""Resource usage of this process: CPU, memory, open files."""
 
 import ctypes
 import os
@@ -24,8 +24,8 @@ def process_usage() -> ProcessUsage:
 
 
 def give_back_free_memory() -> None:
-    """Let the operating system have what the allocator keeps for later. Takes milliseconds, and not the interpreter."""
+    """Return free memory of the allocator to the operating system. Takes milliseconds, without holding the GIL."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
-        return  # another allocator
+        return  # the allocator has no malloc_trim

@@ -1,4 +1,4 @@
-"""The process seam: which process this is, and to hear at once when another one of the machine ends."""
+"""Process seam: the own process id, and notification when another process ends."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ class Processes(Protocol):
     def own_id(self) -> int: ...
 
     def watch(self, process_id: int, on_end: Callable[[], None]) -> ProcessWatch | None:
-        """Call back, on the event loop, when the process has ended. None if it cannot be watched, or is gone."""
+        """Call back on the event loop when the process has ended. None if it cannot be watched or has ended."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The randomness seam: ids and choices come from here, so that a simulation can repeat them."""
+"""Randomness seam: the only source of random ids and choices, so that simulations are repeatable."""
 
 import os
 import random
@@ -22,7 +22,7 @@ class SystemRandomness:
 
 
 class SeededRandomness:
-    """The same seed gives the same run."""
+    """Deterministic: the same seed gives the same sequence."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Receive buffers that connections borrow, and the memory of requests that are not whole yet."""
+"""Receive buffers, and the memory limit of incomplete requests (queued.max.request.bytes, Kafka's MemoryPool)."""
 
 import asyncio
 import logging
@@ -9,61 +9,61 @@ from typing import Protocol
 logger = logging.getLogger(__name__)
 
 BUFFER_BYTES = 1024 * 1024
-"""Fits the batches that producers send by default (1 MB) with their frame around them."""
+"""Fits a request with the default maximum batch of producers (1 MB)."""
 
 MAX_SPARE_BUFFERS = 4
 
 MAX_SPARE_LARGE_BYTES = 24 * 1024 * 1024
-"""Two answers of the size that followers ask for (`replica.fetch.response.max.bytes`, 10 MiB), from two leaders."""
+"""Two responses of `replica.fetch.response.max.bytes` (10 MiB), from two leaders."""
 
-LAVISH_BELOW_BYTES = 16 * 1024 * 1024
-"""Above this, rests of frames are copied to memory of their own size, and connections receive less at a time."""
+AMPLE_BELOW_BYTES = 16 * 1024 * 1024
+"""Above this, partial frames are copied to memory of their size, and connections receive less at a time."""
 
-THRIFTY_RECEIVE_BYTES = 64 * 1024
-EXHAUSTED_RECEIVE_BYTES = 16 * 1024
+REDUCED_RECEIVE_BYTES = 64 * 1024
+MIN_RECEIVE_BYTES = 16 * 1024
 
 CHECK_S = 1.0
 LEAST_PROGRESS_BYTES = 1024
-"""While memory is exhausted, a connection that sent less than this between two checks counts as stalled."""
+"""While memory is exhausted, a connection that sent less between two checks counts as stalled."""
 
-MAX_HUNGRY_CHECKS = 2
-"""After so many checks in a row without anybody finished, those whose frames lack most are closed."""
+MAX_CHECKS_WITHOUT_PROGRESS = 2
+"""After this many checks without a completed frame, connections with the most missing bytes are closed."""
 
 SHARED_PART = 0.6
-ROOM_AFTER_RELIEF = 0.75
+TARGET_PART = 0.75
 
 
 class Holder(Protocol):
-    """A connection that holds memory: a part of a frame, or frames whose turn has not come."""
+    """A connection that holds memory: a partial frame, or frames that wait for their turn."""
 
     @property
     def held_bytes(self) -> int: ...
 
     @property
     def missing_bytes(self) -> int:
-        """What the frame under way still lacks."""
+        """Missing bytes of the current frame."""
         ...
 
-    def starve(self) -> None:
-        """Receive no more until `feed`."""
+    def mute(self) -> None:
+        """Receive nothing until `unmute`."""
         ...
 
-    def feed(self) -> None: ...
+    def unmute(self) -> None: ...
 
     def take_progress(self) -> int | None:
-        """Bytes received since the last call; None while nothing is expected of the peer."""
+        """Bytes received since the last call; None if the connection is not reading."""
         ...
 
     def close(self, reason: str) -> None: ...
 
 
 class ReceiveBuffers:
-    """A few buffers kept warm, since fresh memory costs a page fault every 4 KiB.
+    """A few buffers are reused, since fresh memory costs a page fault every 4 KiB.
 
-    Connections in the middle of a frame hold theirs. When all of them together reach the limit
-    (`queued.max.request.bytes`), those that hold something receive no more until others have finished. Those whose
-    peers send nothing meanwhile are closed, and if nobody finishes, those whose frames lack most: whoever needs little
-    comes through.
+    A connection with a partial frame keeps its buffer. When all of them together reach the limit
+    (`queued.max.request.bytes`), connections with partial frames are muted until others have completed theirs.
+    Stalled connections are closed; if no frame completes, those with the most missing bytes are closed, so that small
+    requests come through.
     """
 
     def __init__(self, max_held_bytes: int = -1) -> None:
@@ -72,10 +72,10 @@ class ReceiveBuffers:
         self._max_held_bytes = max_held_bytes
         self.held_bytes = 0
         self._holders: dict[Holder, None] = {}
-        self._starving: dict[Holder, None] = {}
+        self._muted: dict[Holder, None] = {}
         self._check: asyncio.TimerHandle | None = None
-        self._has_fed = False  # since the last check
-        self._hungry_checks = 0
+        self._has_unmuted = False  # since the last check
+        self._checks_without_progress = 0
 
     @property
     def is_exhausted(self) -> bool:
@@ -83,25 +83,25 @@ class ReceiveBuffers:
 
     @property
     def _limit_bytes(self) -> float:
-        """One frame may take all; several together leave room for what the allocator loses between them."""
+        """One frame may use the whole limit. Several frames leave room for fragmentation."""
         return self._max_held_bytes * (1 if len(self._holders) <= 1 else SHARED_PART)
 
     @property
-    def is_lavish(self) -> bool:
-        return self.held_bytes < LAVISH_BELOW_BYTES
+    def is_memory_ample(self) -> bool:
+        return self.held_bytes < AMPLE_BELOW_BYTES
 
     @property
     def receive_bytes(self) -> int:
-        """How much a connection may receive at a time."""
-        if self.held_bytes < LAVISH_BELOW_BYTES:
+        """Maximum bytes that a connection receives at a time."""
+        if self.held_bytes < AMPLE_BELOW_BYTES:
             return BUFFER_BYTES
-        return EXHAUSTED_RECEIVE_BYTES if self.is_exhausted else THRIFTY_RECEIVE_BYTES
+        return MIN_RECEIVE_BYTES if self.is_exhausted else REDUCED_RECEIVE_BYTES
 
     def take(self) -> bytearray:
         return self._spare.pop() if self._spare else bytearray(BUFFER_BYTES)
 
     def take_large(self, size_bytes: int) -> bytearray | None:
-        """A spare one that holds so much. None where there is none: new memory is spent as bytes arrive."""
+        """A spare buffer of at least this size, or None: new memory is allocated as bytes arrive."""
         for index, buffer in enumerate(self._spare_large):
             if len(buffer) >= size_bytes:
                 return self._spare_large.pop(index)
@@ -116,70 +116,70 @@ class ReceiveBuffers:
             while sum(map(len, self._spare_large)) > MAX_SPARE_LARGE_BYTES:
                 del self._spare_large[0]
 
-    def note_held(self, holder: Holder, change_bytes: int) -> None:
-        """The holder holds more or less than before."""
+    def report_held(self, holder: Holder, change_bytes: int) -> None:
+        """Update the memory that the holder holds."""
         self.held_bytes += change_bytes
         if holder.held_bytes:
             self._holders[holder] = None
         else:
             self._holders.pop(holder, None)
-            self._starving.pop(holder, None)
-        if self._starving:
+            self._muted.pop(holder, None)
+        if self._muted:
             if not self.is_exhausted:
-                self._feed(min(self._starving, key=lambda holder: holder.missing_bytes))
-            elif (oldest := next(iter(self._holders))) in self._starving and self._may_go_on(oldest):
-                self._feed(oldest)
+                self._unmute(min(self._muted, key=lambda holder: holder.missing_bytes))
+            elif (oldest := next(iter(self._holders))) in self._muted and self._may_go_on(oldest):
+                self._unmute(oldest)
 
-    def starve_if_exhausted(self, holder: Holder) -> None:
-        """For a holder that would receive more."""
+    def mute_if_exhausted(self, holder: Holder) -> None:
+        """Mute a holder that wants to receive more, if memory is exhausted."""
         if self.is_exhausted and holder in self._holders and not self._may_go_on(holder):
-            self._starving[holder] = None
-            holder.starve()
+            self._muted[holder] = None
+            holder.mute()
             if self._check is None:
-                self._check = asyncio.get_running_loop().call_later(CHECK_S, self._relieve)
+                self._check = asyncio.get_running_loop().call_later(CHECK_S, self._free_memory)
 
     def _may_go_on(self, holder: Holder) -> bool:
-        """The oldest, if it is alone, since one frame may be as large as the limit, or does not lack much."""
+        """The oldest holder goes on if it is alone (one frame may be as large as the limit) or lacks little."""
         is_oldest = holder is next(iter(self._holders))
         return is_oldest and (len(self._holders) == 1 or holder.missing_bytes <= BUFFER_BYTES)
 
-    def _feed(self, holder: Holder) -> None:
-        self._has_fed = True
-        del self._starving[holder]
-        holder.feed()
+    def _unmute(self, holder: Holder) -> None:
+        self._has_unmuted = True
+        del self._muted[holder]
+        holder.unmute()
 
-    def _relieve(self) -> None:
+    def _free_memory(self) -> None:
         self._check = None
         stalled = [
             holder
             for holder in self._holders
-            if holder not in self._starving
+            if holder not in self._muted
             and (progress := holder.take_progress()) is not None
             and progress < LEAST_PROGRESS_BYTES
         ]
         stalled.sort(key=lambda holder: holder.held_bytes, reverse=True)
         closed = self._close_some(stalled)
-        self._hungry_checks = 0 if closed or self._has_fed else self._hungry_checks + 1
-        if self._hungry_checks >= MAX_HUNGRY_CHECKS:
-            hungriest = sorted(self._holders, key=lambda holder: holder.missing_bytes, reverse=True)
-            closed = self._close_some(hungriest)
+        self._checks_without_progress = 0 if closed or self._has_unmuted else self._checks_without_progress + 1
+        if self._checks_without_progress >= MAX_CHECKS_WITHOUT_PROGRESS:
+            by_missing_bytes = sorted(self._holders, key=lambda holder: holder.missing_bytes, reverse=True)
+            closed = self._close_some(by_missing_bytes)
         if closed:
             logger.warning("connections closed: queued.max.request.bytes reached count=%d", closed)
-        for holder in sorted(self._starving, key=lambda holder: holder.missing_bytes):
+        for holder in sorted(self._muted, key=lambda holder: holder.missing_bytes):
             if self.is_exhausted:
                 break
-            if holder in self._starving:
-                self._feed(holder)
-        self._has_fed = False
-        if self._starving:
-            self._check = asyncio.get_running_loop().call_later(CHECK_S, self._relieve)
+            if holder in self._muted:
+                self._unmute(holder)
+        self._has_unmuted = False
+        if self._muted:
+            self._check = asyncio.get_running_loop().call_later(CHECK_S, self._free_memory)
 
     def _close_some(self, holders: Sequence[Holder]) -> int:
-        """Until there is room again."""
+        """Close connections until there is room again."""
         closed = 0
         for holder in holders:
-            if self.held_bytes < ROOM_AFTER_RELIEF * self._limit_bytes:
+            if self.held_bytes < TARGET_PART * self._limit_bytes:
                 break
             closed += 1
-            holder.close("its unfinished request held memory that others wait for")
+            holder.close("its incomplete request held memory that other requests need")
         return closed

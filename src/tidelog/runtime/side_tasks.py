@@ -1,4 +1,4 @@
-"""Work that goes on beside its owner: kept alive, ended with it, and never failing unseen."""
+"""Background tasks of an owner: referenced, cancelled with it, and failures reported."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -13,7 +13,7 @@ class SideTasks:
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         self._on_failure = on_failure
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        """In the order of their start, in which they are cancelled: the same in every run of a simulation."""
+        """In start order, which is the order of cancellation: simulations must be repeatable."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -30,7 +30,7 @@ class SideTasks:
             self._on_failure(error)
 
     async def cancel(self) -> None:
-        """Returns when none of them runs."""
+        """Cancel all tasks and wait for them."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,6 +1,6 @@
-"""The network seam over TCP sockets, close to the operating system.
+"""TCP network with non-blocking sockets (SocketServer).
 
-asyncio's transports copy what they receive and cannot mix buffers with sendfile, so channels here
+asyncio's transports copy received bytes and cannot mix buffers with sendfile. Channels therefore
 register their sockets with the event loop themselves.
 """
 
@@ -24,20 +24,20 @@ LENGTH = struct.Struct(">i")
 LENGTH_BYTES = 4
 
 MAX_READS_PER_WAKE_UP = 16
-"""After so many reads other connections get their turn."""
+"""Reads of one connection before others are served."""
 
 KEEP_BUFFER_ABOVE_BYTES = 16 * 1024
-"""A smaller rest of a frame is copied aside and the buffer given back, so that a thousand stalled
-connections hold kilobytes, not megabytes."""
+"""A smaller partial frame is copied and the buffer returned, so that a thousand stalled connections
+hold kilobytes, not megabytes."""
 
 MAX_BYTES_PER_WRITE = 2 * 1024 * 1024
-"""To a client that takes all it gets; then other connections get their turn."""
+"""Bytes written to one connection before others are served."""
 
 SENDFILE_FROM_BYTES = 16 * 1024
-"""Below this, one read and one joint write are cheaper than a system call of its own."""
+"""Below this, a read and a joint write are cheaper than a separate sendfile call."""
 
 JOIN_BELOW_BYTES = 64 * 1024
-"""Buffers up to this size are joined into one; larger ones are passed to the kernel as they are."""
+"""Smaller buffers are joined into one; larger ones are passed to the kernel as they are."""
 
 MAX_BUFFERS_PER_WRITE = 512
 MAX_ACCEPTS_PER_WAKE_UP = 16
@@ -45,11 +45,11 @@ ACCEPT_PAUSE_S = 0.1
 
 
 class FrameTooLarge(Exception):
-    """The peer announces a frame above the limit, or of negative length."""
+    """The frame length is above the limit or negative."""
 
 
 class SocketChannel:
-    """One TCP connection. Reading, framing and writing; no meaning."""
+    """One TCP connection: reading, framing and writing."""
 
     receiver: FrameReceiver
 
@@ -73,41 +73,41 @@ class SocketChannel:
         self.backlog_bytes = 0
         self._file_backlog_bytes = 0
         self._buffer: bytearray | None = None  # borrowed while a frame is incomplete
-        self._start = 0  # first byte not yet handed over
+        self._start = 0  # first byte that is not delivered yet
         self._filled = 0
-        self._frame_end = 0  # of the frame under way, where it is known and the buffer has room for it
-        self._aside = b""  # a short rest of a frame, kept without a buffer
+        self._frame_end = 0  # end of the current frame, if known and within the buffer
+        self._partial_frame = b""  # a short partial frame, kept without a buffer
         self.held_bytes = 0
         self._progress_bytes = 0
         self._outgoing: deque[FramePart] = deque()
-        self._is_reading = False  # wanted
+        self._is_reading = False  # requested by the receiver
         self._is_queued = False  # frames, or readable bytes, wait for a turn
-        self._was_told = False  # meanwhile, in vain, that more has arrived
-        self._is_ignored = False  # so the loop shall not tell
-        self._is_starved = False  # no memory is left for unfinished frames
+        self._was_notified = False  # the loop reported readable bytes while queued
+        self._is_ignored = False  # so the reader is removed until its turn
+        self._is_muted = False  # memory for partial frames is exhausted
         self._has_reader = False
-        self._is_writing = False  # what is left leaves when there is room
+        self._is_writing = False  # the rest is sent when the socket is writable
         self._is_write_queued = False
         self._has_writer = False
         self.is_closed = False
 
-    # -- receiving
+    # ---- receiving
 
     def resume_reading(self) -> None:
         if not self._is_reading and not self.is_closed:
             self._is_reading = True
-            if self._aside or self._buffer is not None:
-                self._queue_up(is_continued=True)  # whole frames may have been left when reading paused
+            if self._partial_frame or self._buffer is not None:
+                self._queue_up(is_continued=True)  # complete frames may have been left when reading paused
             else:
-                self._watch()
+                self._update_reader()
 
     def pause_reading(self) -> None:
         self._is_reading = False
-        self._watch()
+        self._update_reader()
 
-    def _watch(self) -> None:
-        """Let the loop tell of bytes that arrive, or not."""
-        is_wanted = self._is_reading and not self._is_starved and not self._is_ignored
+    def _update_reader(self) -> None:
+        """Add or remove the reader callback in the event loop, as the state requires."""
+        is_wanted = self._is_reading and not self._is_muted and not self._is_ignored
         if is_wanted == self._has_reader:
             return
         self._has_reader = is_wanted
@@ -121,9 +121,9 @@ class SocketChannel:
             return
         turns = self._turns
         if self._is_queued:
-            if self._was_told:
+            if self._was_notified:
                 self._ignore()
-            self._was_told = True
+            self._was_notified = True
         elif self.is_privileged:
             turns.begin_privileged()
             self._receive()
@@ -131,14 +131,15 @@ class SocketChannel:
             self._receive()
             turns.end()
         else:
-            # A thousand connections that send one byte at a time must not go before those that send whole requests.
+            # A thousand connections that send single bytes must not delay those that send whole requests.
             self._queue_up(is_continued=self.held_bytes > 0)
             self._ignore()
 
     def _ignore(self) -> None:
-        """Until its turn. Where that is near, as after a slice when nobody else waits, two system calls are spared."""
+        """Remove the reader until its turn. Only after a second notification: often the turn comes first, and two
+        system calls are saved."""
         self._is_ignored = True
-        self._watch()
+        self._update_reader()
 
     def _queue_up(self, *, is_continued: bool = False) -> None:
         if not self._is_queued:
@@ -150,13 +151,13 @@ class SocketChannel:
 
     def _take_turn(self) -> None:
         self._is_queued = False
-        self._was_told = self._is_ignored = False
-        if self._is_reading and not self._is_starved:
+        self._was_notified = self._is_ignored = False
+        if self._is_reading and not self._is_muted:
             if self.is_privileged:
                 self._turns.begin_privileged()
             self._receive()
         if not self._is_queued:
-            self._watch()
+            self._update_reader()
 
     def _receive(self) -> None:
         try:
@@ -175,7 +176,7 @@ class SocketChannel:
             buffer = self._borrow_buffer()
         try:
             if self._filled:
-                buffer = self._hand_over(buffer)
+                buffer = self._deliver_frames(buffer)
             for _ in range(MAX_READS_PER_WAKE_UP):
                 if not self._is_reading or self._is_queued:
                     return
@@ -187,9 +188,9 @@ class SocketChannel:
                 self._filled += received
                 self._progress_bytes += received
                 if self._filled >= self._frame_end:
-                    buffer = self._hand_over(buffer)
+                    buffer = self._deliver_frames(buffer)
                 if received < len(room) and self._filled - self._start < KEEP_BUFFER_ABOVE_BYTES:
-                    return  # nothing is left; in the middle of a large frame more may have come meanwhile
+                    return  # the socket is empty; within a large frame more may have arrived meanwhile
         except (BlockingIOError, InterruptedError):
             return
         finally:
@@ -197,13 +198,13 @@ class SocketChannel:
 
     def _borrow_buffer(self) -> bytearray:
         buffer = self._buffers.take()
-        self._start, self._filled = 0, len(self._aside)
-        buffer[: self._filled] = self._aside
-        self._aside = b""
+        self._start, self._filled = 0, len(self._partial_frame)
+        buffer[: self._filled] = self._partial_frame
+        self._partial_frame = b""
         return buffer
 
     def _room(self, buffer: bytearray) -> memoryview:
-        """Where to receive: up to the end of a frame that is under way, so that the next one starts afresh at 0."""
+        """Memory to receive into: up to the end of the current frame, so that the next frame starts at 0."""
         filled = self._filled
         end = filled + self._buffers.receive_bytes
         if self._frame_end:
@@ -213,8 +214,8 @@ class SocketChannel:
             end = min(end, self._start + LENGTH_BYTES + LENGTH.unpack_from(buffer, self._start)[0])
         return memoryview(buffer)[filled:end]
 
-    def _hand_over(self, buffer: bytearray) -> bytearray:
-        """Pass on every whole frame; make room for the rest of one that is not."""
+    def _deliver_frames(self, buffer: bytearray) -> bytearray:
+        """Deliver all complete frames, and make room for the rest of a partial one."""
         start, filled = self._start, self._filled
         self._frame_end = 0
         view = memoryview(buffer)
@@ -223,7 +224,7 @@ class SocketChannel:
         while filled - start >= LENGTH_BYTES:
             length = LENGTH.unpack_from(buffer, start)[0]
             if not 0 <= length <= self._max_frame_bytes:
-                raise FrameTooLarge(f"announced a frame of {length} bytes, allowed are {self._max_frame_bytes}")
+                raise FrameTooLarge(f"frame of {length} bytes, the limit is {self._max_frame_bytes}")
             end = start + LENGTH_BYTES + length
             if end > filled:
                 break
@@ -241,7 +242,7 @@ class SocketChannel:
         return self._make_room(buffer) if self._is_reading and not self._is_queued else buffer
 
     def _make_room(self, buffer: bytearray) -> bytearray:
-        """Room for the frame under way, or more of it: memory is spent as bytes arrive, not as they are announced."""
+        """Make room for the current frame. Memory grows with received bytes, not with the announced length."""
         pending = self._filled - self._start
         needed = LENGTH_BYTES
         if pending >= LENGTH_BYTES:
@@ -259,29 +260,29 @@ class SocketChannel:
         return target
 
     def _larger(self, buffer: bytearray, needed: int, pending: int) -> bytearray:
-        """A buffer for a large frame: one that is there already, or, when this one is full, one twice as large."""
+        """A buffer for a large frame: a spare one or, when this one is full, one twice as large."""
         spare = self._buffers.take_large(needed)
         if spare is not None:
             return spare
         return buffer if pending < len(buffer) else bytearray(min(_in_whole_buffers(needed), 2 * len(buffer)))
 
     def _keep_rest(self, buffer: bytearray) -> None:
-        """What was not handed over stays: a short rest aside, a long one in its buffer while there is memory."""
+        """Keep the partial frame: a short one as a copy, a long one in its buffer while memory is ample."""
         pending = 0 if self.is_closed else self._filled - self._start
         if pending < KEEP_BUFFER_ABOVE_BYTES:
-            self._aside = bytes(memoryview(buffer)[self._start : self._filled]) if pending else b""
+            self._partial_frame = bytes(memoryview(buffer)[self._start : self._filled]) if pending else b""
             self._buffer = None
             self._buffers.give_back(buffer)
             if not pending and not self.held_bytes:
                 return  # the usual case
         else:
-            self._buffer = buffer if self._buffers.is_lavish else self._shrunk(buffer)
-        self._note_held()
+            self._buffer = buffer if self._buffers.is_memory_ample else self._shrunk(buffer)
+        self._report_held()
         if self.held_bytes and not self.is_closed and not self._is_queued:
-            self._buffers.starve_if_exhausted(self)
+            self._buffers.mute_if_exhausted(self)
 
     def _shrunk(self, buffer: bytearray) -> bytearray:
-        """The rest in memory of about its size; it grows with what arrives."""
+        """Copy the partial frame to a buffer of about its size, which grows with received bytes."""
         pending = self._filled - self._start
         if len(buffer) <= 2 * pending + KEEP_BUFFER_ABOVE_BYTES:
             return buffer
@@ -291,44 +292,46 @@ class SocketChannel:
         self._buffers.give_back(buffer)
         return smaller
 
-    def _note_held(self) -> None:
-        """Brokers do not count: their reading never waits for clients."""
+    def _report_held(self) -> None:
+        """Connections of brokers do not count: they are never muted for clients."""
         held_bytes = 0
         if not self.is_privileged:
-            held_bytes = len(self._aside) if self._buffer is None else len(self._buffer)
+            held_bytes = len(self._partial_frame) if self._buffer is None else len(self._buffer)
         change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
-        self._buffers.note_held(self, change)
+        self._buffers.report_held(self, change)
 
     def _release_buffer(self) -> None:
-        self._buffer, self._aside = None, b""
+        self._buffer, self._partial_frame = None, b""
         if self.held_bytes:
-            self._note_held()
+            self._report_held()
 
-    # -- Holder
+    # ---- Holder
 
     @property
     def missing_bytes(self) -> int:
-        data: Buffer = self._aside if self._buffer is None else memoryview(self._buffer)[self._start : self._filled]
+        data: Buffer = (
+            self._partial_frame if self._buffer is None else memoryview(self._buffer)[self._start : self._filled]
+        )
         if len(data) < LENGTH_BYTES:
             return 0
         announced: int = LENGTH.unpack_from(data)[0]
         return max(0, announced + LENGTH_BYTES - len(data))
 
-    def starve(self) -> None:
-        self._is_starved = True
-        self._watch()
+    def mute(self) -> None:
+        self._is_muted = True
+        self._update_reader()
 
-    def feed(self) -> None:
-        if self._is_starved and not self.is_closed:
-            self._is_starved = False
-            self._watch()
+    def unmute(self) -> None:
+        if self._is_muted and not self.is_closed:
+            self._is_muted = False
+            self._update_reader()
 
     def take_progress(self) -> int | None:
         progress, self._progress_bytes = self._progress_bytes, 0
         is_expected = self._is_reading and not self._is_queued
         return progress if is_expected else None
 
-    # -- sending
+    # ---- sending
 
     def send(self, parts: Sequence[FramePart]) -> None:
         if self.is_closed:
@@ -341,7 +344,7 @@ class SocketChannel:
                 self._outgoing.append(length + b"".join(parts))  # type: ignore[arg-type]
                 return
             except TypeError:
-                pass  # a part of it stays in its file
+                pass  # one part is a file slice
         self._outgoing.append(length)
         self._outgoing.extend(parts)
         for part in parts:
@@ -372,10 +375,10 @@ class SocketChannel:
         except OSError as error:
             self.close(error.strerror or type(error).__name__)
             return
-        self._await_room_while_needed()
+        self._update_writing()
 
     def _send_file(self, slice_: FileSlice) -> bool:
-        """True when all of it left."""
+        """True if all of it was sent."""
         source = slice_.file.fileno()
         if source is None:
             self._outgoing[0] = _read_whole(slice_)
@@ -393,7 +396,7 @@ class SocketChannel:
         return False
 
     def _send_buffers(self) -> bool:
-        """Write the buffers up to the next large file slice in one call; True when all of them left."""
+        """Send the buffers up to the next large file slice in one call; True if all were sent."""
         buffers = self._gather()
         # More follows at once: let the kernel fill its packets.
         flags = socket.MSG_MORE if self._outgoing else 0
@@ -410,7 +413,7 @@ class SocketChannel:
         return sent == total
 
     def _gather(self) -> list[Buffer]:
-        """Take parts off the queue, small ones joined."""
+        """Take parts off the queue and join small ones."""
         outgoing = self._outgoing
         buffers: list[Buffer] = []
         small: list[Buffer] = []
@@ -441,13 +444,13 @@ class SocketChannel:
                 return
             sent -= len(buffer)
 
-    def _await_room_while_needed(self) -> None:
+    def _update_writing(self) -> None:
         was_writing, self._is_writing = self._is_writing, bool(self._outgoing)
-        self._watch_room()
+        self._update_writer()
         if was_writing and not self._is_writing:
             self.receiver.on_drained()
 
-    def _watch_room(self) -> None:
+    def _update_writer(self) -> None:
         is_wanted = self._is_writing and not self._is_write_queued
         if is_wanted == self._has_writer:
             return
@@ -468,7 +471,7 @@ class SocketChannel:
             self._turns.end()
         else:
             self._is_write_queued = True
-            self._watch_room()
+            self._update_writer()
             self._turns.queue(self._take_turn_to_write)
 
     def _take_turn_to_write(self) -> None:
@@ -482,7 +485,7 @@ class SocketChannel:
         self.is_closed = True
         self.pause_reading()
         self._is_writing = False
-        self._watch_room()
+        self._update_writer()
         self._outgoing.clear()
         self.backlog_bytes = self._file_backlog_bytes = 0
         self._release_buffer()
@@ -491,7 +494,7 @@ class SocketChannel:
 
 
 def _in_whole_buffers(size_bytes: int) -> int:
-    """So that the buffer fits the next frame too, if that one is a little larger."""
+    """Round up, so that the buffer also fits a next frame that is a little larger."""
     return -(-size_bytes // BUFFER_BYTES) * BUFFER_BYTES
 
 
@@ -503,7 +506,7 @@ def _read_whole(slice_: FileSlice) -> bytes:
 
 
 def _cut_short(slice_: FileSlice) -> OSError:
-    """A reply of announced length cannot be ended early: only cutting the connection tells the client."""
+    """The length of the response is already sent: only closing the connection can report the error."""
     return OSError(errno.EIO, f"{slice_.file.path} ends before position {slice_.position + slice_.length}")
 
 
@@ -532,10 +535,10 @@ class SocketListener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
-                # Out of descriptors: the client waits in the backlog until somebody leaves.
+                # Out of descriptors: clients wait in the backlog until a connection closes.
                 self._pause_briefly()
                 return
-            with contextlib.suppress(OSError):  # gone again before we could greet it
+            with contextlib.suppress(OSError):  # the peer has disconnected already
                 start_channel(self._make_channel(connection), self._accept)
 
     def _pause_briefly(self) -> None:
@@ -548,8 +551,8 @@ class SocketListener:
             self._socket.close()
 
 
-class _TurnedAway:
-    """Receives nothing: the channel is closed before it reads."""
+class _RefusedReceiver:
+    """Receiver of a refused connection, which is closed before it reads."""
 
     def on_frame(self, frame: memoryview) -> None: ...
 
@@ -563,21 +566,21 @@ class _TurnedAway:
 def start_channel(channel: SocketChannel, accept: AcceptChannel) -> None:
     receiver = accept(channel)
     if receiver is None:
-        channel.receiver = _TurnedAway()
-        channel.close("turned away")
+        channel.receiver = _RefusedReceiver()
+        channel.close("refused")
         return
     channel.receiver = receiver
     channel.resume_reading()
 
 
-def _refuse_itself(connection: socket.socket) -> None:
-    """The system may give a connection the port that it is for, if nobody listens there; nobody else could, then."""
+def _refuse_self_connection(connection: socket.socket) -> None:
+    """If nobody listens on a local port, TCP may connect a socket to itself, and block the port for the listener."""
     if connection.getsockname() == connection.getpeername():
-        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "no listener on this port")
 
 
 class SocketNetwork:
-    """TCP. One instance per broker: its channels share their receive buffers."""
+    """TCP network of one broker or client. Its channels share their receive buffers."""
 
     def __init__(
         self,
@@ -601,13 +604,13 @@ class SocketNetwork:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that connections in the middle of a frame hold."""
+        """Memory held by partial frames."""
         return self._buffers.held_bytes
 
     async def listen(self, host: str, port: int, accept: AcceptChannel) -> SocketListener:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # A name such as localhost may mean both: like Java, and so like Kafka, take the IPv4 one.
+        # A name such as localhost may have both families: like Java, and so like Kafka, prefer IPv4.
         family, kind, protocol, _, address = min(found, key=lambda address: address[0] != socket.AF_INET)
         listening = socket.socket(family, kind, protocol)
         try:
@@ -627,31 +630,31 @@ class SocketNetwork:
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         connection = await self._connect_to_any(addresses, loop)
         channel = self._make_channel(connection)
-        channel.is_privileged = True  # we chose the peer: another broker, or the broker of a client
+        channel.is_privileged = True  # this process chose the peer: a broker
         start_channel(channel, attach)
         return channel
 
     async def _connect_to_any(self, addresses: list[Any], loop: asyncio.AbstractEventLoop) -> socket.socket:
-        """The first that takes us: localhost may mean two addresses, and a server may listen on one of them."""
+        """Connect to the first address that accepts: localhost may have two, and a server may listen on one."""
         failure: OSError | None = None
         for family, kind, protocol, _, address in addresses:
             connection = socket.socket(family, kind, protocol)
             try:
                 connection.setblocking(False)
                 await loop.sock_connect(connection, address)
-                _refuse_itself(connection)
+                _refuse_self_connection(connection)
                 return connection
             except OSError as error:
                 connection.close()
-                failure = failure or OSError(error.errno, os.strerror(error.errno or errno.EIO))  # asyncio's is terse
+                failure = failure or OSError(error.errno, os.strerror(error.errno or errno.EIO))  # a readable message
             except BaseException:
                 connection.close()
                 raise
-        raise failure or OSError(errno.EADDRNOTAVAIL, "the name has no address")
+        raise failure or OSError(errno.EADDRNOTAVAIL, "the host name has no address")
 
     @property
     def turns(self) -> Turns:
-        """How connections share the event loop."""
+        """Scheduler of client work, created with the first connection."""
         if self._turns is None:
             self._turns = Turns(asyncio.get_running_loop().time)
         return self._turns

@@ -1,11 +1,11 @@
-"""Fair sharing of the event loop: work of clients in slices, one connection after the other.
+"""Fair scheduling of client work on the event loop: in slices, one connection after the other.
 
-The loop runs everything that is ready before it looks again for what else there is: timers, other brokers, answers of
-workers. Work of clients is therefore bounded per turn of the loop. While a turn has time left such work begins at once
-and costs two looks at the clock; otherwise it queues up. Work that used up its slice and has more to do goes behind
-what has just arrived: who sends one request at a time does not wait for those who sent a thousand.
+The loop runs everything that is ready before it polls for timers, other brokers and results of workers. Client work is
+therefore bounded per loop turn. While a turn has time left, client work starts at once, at the cost of two clock reads;
+else it is queued. Work that has used up its slice is queued behind new work: a client that sends one request at a time
+does not wait for a client that sent a thousand.
 
-Work checks `is_slice_over` where it could stop. On virtual time no slice ever ends: the clock stands still in a turn.
+Work checks `is_slice_over` where it can stop. On virtual time no slice ever ends, since the clock stands still.
 """
 
 import asyncio
@@ -18,43 +18,43 @@ R = TypeVar("R")
 
 CLIENT_WORK_PER_TURN_S = 0.008
 SLICE_S = 0.002
-"""What one connection, or one request with many parts, may take before others have their turn."""
+"""Time of one connection, or of one request with many parts, before other work runs."""
 
 SHORTEST_SLICE_S = 0.0002
 ROUND_S = 0.04
-"""Slices are shorter where many wait, so that all of them have had one after about this time."""
+"""Slices are shorter if much work waits, so that all of it gets a slice in about this time."""
 
 PRIVILEGED_SLICE_S = 0.02
-"""The same for other brokers: they never queue up."""
+"""Slice of other brokers, which are never queued."""
 
 IDLE_GAP_S = 0.0005
-"""Without work of clients for so long, another turn of the loop has begun."""
+"""After this time without client work a new loop turn has begun."""
 
 Work: TypeAlias = "Callable[[], object] | asyncio.Future[None]"
-"""A function, or a coroutine that waits for its turn."""
+"""A function, or the future of a coroutine that waits for its turn."""
 
 
 class Turns:
-    """One for each event loop that serves clients."""
+    """Scheduler of one event loop that serves clients."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now`: the time of the event loop."""
+        """`now`: time of the event loop."""
         self.now = now
         self._new: deque[Work] = deque()
         self._continued: deque[Work] = deque()
         self._is_scheduled = False
         self._turn_end = 0.0
         self.slice_end = 0.0
-        """For loops that compare it with `now` themselves, once for each request."""
+        """End of the current slice, for loops that compare it with `now` themselves."""
         self._last_end = 0.0
 
     @property
     def waiting(self) -> int:
-        """How much work waits for a turn."""
+        """Queued work items."""
         return len(self._new) + len(self._continued)
 
     def begin(self) -> bool:
-        """Whether new work may run now: then `end` follows it. Otherwise it has to queue up."""
+        """Whether new work may run now (the caller then calls `end`); else it must be queued."""
         if self._new:
             return False
         now = self.now()
@@ -66,7 +66,7 @@ class Turns:
         return True
 
     def begin_privileged(self) -> None:
-        """For work that never queues up."""
+        """Start work that is never queued."""
         self.slice_end = self.now() + PRIVILEGED_SLICE_S
 
     def end(self) -> None:
@@ -76,7 +76,7 @@ class Turns:
         return self.now() >= self.slice_end
 
     def queue(self, work: Work, *, is_continued: bool = False) -> None:
-        """Run it when its turn comes, in a slice of its own."""
+        """Run `work` later in its own slice."""
         (self._continued if is_continued else self._new).append(work)
         self._schedule()
 
@@ -92,7 +92,7 @@ class Turns:
         try:
             is_blocked = self._run_queue(self._new, self._turn_end)
             if not is_blocked:
-                # At least one, however much new work there is; what queues up again waits for the next turn.
+                # At least one item even if there is much new work. Work that is queued again waits for the next turn.
                 self._run_queue(self._continued, max(self._turn_end, self.now() + SLICE_S))
         finally:
             self._last_end = self.now()
@@ -100,7 +100,7 @@ class Turns:
                 self._schedule()
 
     def _run_queue(self, queue: deque[Work], turn_end: float) -> bool:
-        """True if a coroutine goes on now: it runs before anything else of this queue does."""
+        """True if a coroutine was resumed: it must run before the rest of this queue."""
         slice_s = max(SHORTEST_SLICE_S, min(SLICE_S, ROUND_S / (len(queue) or 1)))
         for _ in range(len(queue)):
             now = self.now()
@@ -116,19 +116,19 @@ class Turns:
         return False
 
     async def wait(self, *, is_continued: bool = False) -> None:
-        """Let others have their turn, then go on in a slice of its own."""
+        """Yield to other work, then go on in a new slice."""
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queue(begun, is_continued=is_continued)
         await begun
         self.slice_end = self.now() + SLICE_S
 
-    async def breathe(self) -> None:
-        """Within a coroutine that has much to do: let others have their turn if its slice is over."""
+    async def yield_turn(self) -> None:
+        """Yield to other work if the slice is over. For coroutines with much to do."""
         if self.is_slice_over():
             await self.wait(is_continued=True)
 
     async def each(self, items: Iterable[T], work: Callable[[T], R]) -> list[R]:
-        """`[work(item) for item in items]`, with turns of others in between. Not for changes of state."""
+        """`[work(item) for item in items]` with other work in between. Not for state changes."""
         results: list[R] = []
         append = results.append
         for item in items:
@@ -139,8 +139,8 @@ class Turns:
 
 
 def _call(work: Callable[[], object]) -> None:
-    """What fails must not keep others from their turn."""
+    """A failure must not stop other queued work."""
     try:
         work()
-    except Exception as error:  # noqa: BLE001 - told as the loop tells of callbacks that fail
-        asyncio.get_running_loop().call_exception_handler({"message": "work of a client failed", "exception": error})
+    except Exception as error:  # noqa: BLE001 - reported like a failed callback of the loop
+        asyncio.get_running_loop().call_exception_handler({"message": "client work failed", "exception": error})

@@ -1,13 +1,13 @@
-"""Where programs keep what is theirs, as the desktop standards say it."""
+"""Data and cache directories of the user (XDG base directories)."""
 
 import os
 
 
 def data_home() -> str:
-    """For data that is to stay."""
+    """Directory of permanent data."""
     return os.path.expanduser(os.environ.get("XDG_DATA_HOME") or os.path.join("~", ".local", "share"))
 
 
 def cache_home() -> str:
-    """For what can be made again."""
+    """Directory of data that can be recreated."""
     return os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache"))

@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer, so that waiting costs nothing and a hang is an error."""
+"""Event loop on virtual time: its clock jumps to the next timer. Waiting costs nothing, and a hang is an error."""
 
 import asyncio
 from collections import deque
@@ -10,25 +10,25 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 EPOCH_MS = 1_700_000_000_000
-"""Wall time at which virtual time begins."""
+"""Wall time at the begin of virtual time."""
 
-MOST_TURNS_AT_A_MOMENT = 100_000
-FEW_TIMERS = 200
-"""Cancelled timers are swept out once there are more of them than this, and than of the others."""
-
-
-class EverythingWaits(Exception):
-    """No task can go on and no timer is set: in real life this would hang."""
+MAX_TURNS_PER_INSTANT = 100_000
+MIN_CANCELLED_TIMERS = 200
+"""Cancelled timers are removed once there are more of them than this, and than active ones."""
 
 
-class TimeStandsStill(Exception):
-    """Callbacks make callbacks without end, and no timer comes due: in real life this would burn a processor."""
+class DeadlockDetected(Exception):
+    """No task can run and no timer is set: a real process would hang."""
+
+
+class LivelockDetected(Exception):
+    """Callbacks schedule callbacks without end while time stands still: a real process would use a CPU forever."""
 
 
 class VirtualHandle:
-    """A callback of the loop, with or without a time: what asyncio calls Handle and TimerHandle.
+    """A callback of the loop, with or without a time (asyncio's Handle and TimerHandle).
 
-    Lean, for a simulation makes a thousand of them for each simulated second. `callback` is None once it is cancelled.
+    Small, since a simulation creates a thousand of them per simulated second. `callback` is None after `cancel`.
     """
 
     __slots__ = ("_loop", "arguments", "callback", "context", "scheduled_at")
@@ -46,7 +46,7 @@ class VirtualHandle:
         self.context = context
         self._loop = loop
         self.scheduled_at = scheduled_at
-        """None if it is to run as soon as possible, or a timer that has come due."""
+        """None for call_soon, and for a timer that is due."""
 
     def when(self) -> float:
         return self._loop.time() if self.scheduled_at is None else self.scheduled_at
@@ -66,9 +66,9 @@ class VirtualHandle:
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
-    """For code whose I/O goes through the simulated seams. Real sockets and threads have no place here.
+    """For code whose I/O goes through simulated seams; without real sockets and threads.
 
-    Unlike asyncio's loops it keeps the order of timers that are due at one moment: the order in which they were set.
+    Unlike asyncio's loops it runs timers of one instant in the order in which they were set.
     """
 
     def __init__(self) -> None:
@@ -83,11 +83,11 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         return self._now
 
     def get_debug(self) -> bool:
-        """Asked by every future and every task that is made."""
+        """Overridden for speed: every future and task calls it."""
         return False
 
     def jump(self, seconds: float) -> None:
-        """The loop had no turn for so long."""
+        """Simulate a loop that did not run for `seconds`."""
         self._now += seconds
 
     def call_soon(  # type: ignore[override]
@@ -119,20 +119,20 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     @property
     def pending_timers(self) -> int:
-        """Set, not cancelled, not due yet."""
+        """Timers that are set, not cancelled and not due."""
         return len(self._timers) - self._timers_cancelled
 
     def timer_cancelled(self) -> None:
         self._timers_cancelled += 1
-        if self._timers_cancelled > FEW_TIMERS and self._timers_cancelled * 2 > len(self._timers):
+        if self._timers_cancelled > MIN_CANCELLED_TIMERS and self._timers_cancelled * 2 > len(self._timers):
             self._timers[:] = [entry for entry in self._timers if entry[2].callback is not None]
             heapify(self._timers)
             self._timers_cancelled = 0
 
     def _run_once(self) -> None:
-        """All that is due, then the clock moves to the next timer, and so on until the loop is stopped.
+        """Run due callbacks, advance the clock to the next timer, and repeat until the loop is stopped.
 
-        `run_forever` would call this again and again; one call that stays here is quicker.
+        `run_forever` would call this repeatedly; staying in one call is faster.
         """
         due, timers = self._due, self._timers
         moment, turns = self._now, 0
@@ -142,12 +142,12 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
             if self._now != moment:
                 moment, turns = self._now, 0
             turns += 1
-            if turns > MOST_TURNS_AT_A_MOMENT:
-                raise TimeStandsStill
+            if turns > MAX_TURNS_PER_INSTANT:
+                raise LivelockDetected
             self._run_turn(due)
 
     def _run_turn(self, due: deque[VirtualHandle]) -> None:
-        """What is due now, and not what becomes due by it."""
+        """Run the callbacks that are due now, without those that they schedule."""
         for _ in range(len(due)):
             handle = due.popleft()
             callback = handle.callback
@@ -165,7 +165,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def _collect_timers(self) -> None:
-        """Those that are due now; if nothing else is, the clock moves to the next one."""
+        """Collect due timers. If nothing is due, advance the clock to the next timer."""
         timers, due = self._timers, self._due
         while timers and (not due or timers[0][0] <= self._now):
             when, _, handle = heappop(timers)
@@ -177,22 +177,22 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
                 self._now = when
             due.append(handle)
         if not due and not self._stopping:  # type: ignore[attr-defined]
-            raise EverythingWaits
+            raise DeadlockDetected
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """No file can become ready."""
+        """There are no files to poll."""
 
     def _write_to_self(self) -> None:
-        """Nobody waits in a system call."""
+        """There is no system call to wake."""
 
 
 class VirtualClock:
-    """The clock seam on a virtual-time loop."""
+    """Clock of a virtual-time loop."""
 
     def __init__(self, loop: VirtualTimeLoop, offset_ms: int = 0) -> None:
         self._loop = loop
         self.offset_ms = offset_ms
-        """How far its wall time is ahead of true time. Monotonic time is not concerned."""
+        """Offset of its wall time from true time. Monotonic time is not affected."""
 
     def now_ms(self) -> int:
         return EPOCH_MS + int(self._loop.time() * 1000) + self.offset_ms

@@ -1,4 +1,4 @@
-"""The thread seam: what may wait for a disk or a server runs here, never on the event loop."""
+"""Thread seam: workers for blocking work, which never runs on the event loop."""
 
 import asyncio
 import threading
@@ -14,22 +14,22 @@ T = TypeVar("T")
 
 class Workers(Protocol):
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run blocking work elsewhere; come back on the event loop with its result or error."""
+        """Run blocking work in a thread; returns its result or raises its error on the event loop."""
         ...
 
     def close(self) -> None: ...
 
 
 class RepeatingWorkers(Workers, Protocol):
-    """Workers that can also do something again and again, whatever the event loop does."""
+    """Workers that can also repeat work independently of the event loop."""
 
     def repeat(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
-        """In a thread of its own, until the result is called."""
+        """Repeat `work` in its own thread until the returned function is called."""
         ...
 
 
 class ThreadWorkers:
-    """A few threads; a thread starts only when work first needs it."""
+    """A thread pool; threads start on demand."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._name = name
@@ -53,13 +53,13 @@ class ThreadWorkers:
 
 
 class InlineWorkers:
-    """Runs the work at once. For tests and the simulator, where no disk makes anybody wait."""
+    """Runs work at once. For tests and the simulator, where no disk blocks."""
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return work(*args, **kwargs)
 
     def repeat(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
-        """Not at all: there is one thread."""
+        """Does nothing: there is only one thread."""
         return lambda: None
 
     def close(self) -> None:
@@ -67,9 +67,9 @@ class InlineWorkers:
 
 
 class SimulatedWorkers:
-    """Runs the work at a later moment and delivers its result later still, in an order drawn from a seed.
+    """Runs work later and delivers its result later still, with delays drawn from a seed.
 
-    As with threads, work that was handed over is done even if nobody waits for its result any more.
+    As with threads, submitted work runs even if its result is no longer awaited.
     """
 
     def __init__(self, randomness: Randomness, longest_delay_s: float) -> None:

@@ -239,7 +239,7 @@ class Broker:
             spawn=self._background.start,
             entry=self._entry,
             persist_last_producer_id=self._backup.persist_last_producer_id,
-            breathe=self._turns.breathe,
+            yield_turn=self._turns.yield_turn,
         )
         return Membership(store, registration, world)
 

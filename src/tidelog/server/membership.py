@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage
-from tidelog.controller.configs import ConfigAdministration, no_pause
+from tidelog.controller.configs import ConfigAdministration, never_yield
 from tidelog.controller.controller import Controller
 from tidelog.controller.members import unregister_member
 from tidelog.controller.producer_ids import ProducerIds
@@ -48,7 +48,7 @@ class MembershipContext(NamedTuple):
     spawn: Callable[[Coroutine[Any, Any, object]], "asyncio.Task[object]"]
     entry: StoreEntry
     persist_last_producer_id: Callable[[int], Awaitable[None]]
-    breathe: Callable[[], Awaitable[None]] = no_pause
+    yield_turn: Callable[[], Awaitable[None]] = never_yield
     """Yields to clients between parts of a long request."""
 
 
@@ -72,7 +72,7 @@ class Membership:
             store, broker_id, is_allowed=lambda: context.entry.is_in_use, note=context.persist_last_producer_id
         )
         self.configs = ConfigAdministration(
-            store, broker_id, lambda: context.cluster.settings, self._image, context.breathe
+            store, broker_id, lambda: context.cluster.settings, self._image, context.yield_turn
         )
 
     def _image(self) -> ClusterImage:
@@ -124,7 +124,7 @@ class Membership:
             lambda: self._context.cluster.settings,
             self._image,
             self._controller_fence(),
-            self._context.breathe,
+            self._context.yield_turn,
         )
 
     async def unregister_broker(self, broker_id: BrokerId) -> None:
