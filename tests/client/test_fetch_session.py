@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.client.consumer.fetch_session import LAST_EPOCH, FetchSession, SessionRequest
+from tidelog.client.consumer.fetch_session import LAST_EPOCH, FetchSessionHandler, SessionRequest
 from tidelog.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from tidelog.protocol.messages.fetch import FetchPartition, FetchResponse
 from tidelog.types import TopicPartition, Uuid
@@ -20,14 +20,14 @@ def id_of(key: TopicPartition) -> Uuid:
     return key.topic.encode().ljust(16)
 
 
-def session_with(*keys: TopicPartition) -> FetchSession:
-    session = FetchSession()
+def session_with(*keys: TopicPartition) -> FetchSessionHandler:
+    session = FetchSessionHandler()
     for key in keys:
         session.set(key, id_of(key), wanted(key))
     return session
 
 
-def open_session(*keys: TopicPartition, use_topic_ids: bool = True) -> FetchSession:
+def open_session(*keys: TopicPartition, use_topic_ids: bool = True) -> FetchSessionHandler:
     session = session_with(*keys)
     session.build(use_topic_ids=use_topic_ids)
     assert session.on_answer(FetchResponse(session_id=77))
@@ -96,7 +96,7 @@ def test_what_is_removed_and_set_again_is_named_and_not_forgotten() -> None:
 
 
 def test_a_topic_made_anew_replaces_the_old_one() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.set(ORDERS_0, OLD_ID, wanted(ORDERS_0, 5))
     session.build(use_topic_ids=True)
     session.on_answer(FetchResponse(session_id=77))
@@ -192,7 +192,7 @@ steps = st.lists(
 
 @given(steps)
 def test_the_broker_always_knows_what_is_wanted(steps: list[tuple[object, ...]]) -> None:
-    session, broker = FetchSession(), BrokerView()
+    session, broker = FetchSessionHandler(), BrokerView()
     expected: dict[tuple[str, Uuid, int], int] = {}
     for step in [*steps, ("fetch",)]:
         match step:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tidelog.client.consumer.fetch_session import FetchSession, SessionRequest
+from tidelog.client.consumer.fetch_session import FetchSessionHandler, SessionRequest
 from tidelog.protocol.messages.fetch import (
     TOPIC_IDS_FROM_VERSION,
     FetchPartition,
@@ -61,8 +61,8 @@ class Fetcher:
         """`on_write_error` gets the reason while a partition cannot be written here (it is retried), then None."""
         self._broker = broker
         self._loop = asyncio.get_running_loop()
-        self._session = FetchSession()
-        self._is_held = False  # a fetch is in flight that the leader may hold in its purgatory
+        self._session = FetchSessionHandler()
+        self._is_held = False  # a fetch on its way that the leader may hold back
         self._opens_session = True
         self._session_failures = 0
         self._is_work_scheduled = False

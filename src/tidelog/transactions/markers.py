@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from tidelog.client.network.broker_request_queue import BrokerRequestQueue, Links, close_queues
 from tidelog.client.network.connection import ConnectionLost
-from tidelog.client.network.lanes import BrokerLane, Links, close_lanes
 from tidelog.client.network.retries import Backoff
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import (
@@ -72,8 +72,8 @@ class _PendingMarker:
             self.on_written(done)
 
 
-class _Lane(BrokerLane[_PendingMarker, set[TopicPartition]]):
-    """Markers for one broker, or for partitions without a leader (NO_BROKER)."""
+class _Lane(BrokerRequestQueue[_Pending, set[TopicPartition]]):
+    """What one broker is to be told, or what has no leader for now."""
 
     def __init__(self, send: Callable[[], Awaitable[None]]) -> None:
         super().__init__(
@@ -169,7 +169,7 @@ class MarkerSender:
         for lane in self._lanes.values():
             if lane.timer is not None:
                 lane.timer.cancel()
-        await close_lanes(self._lanes.values())
+        await close_queues(self._lanes.values())
 
     # ---- queues by leader
 

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tidelog.client.network.broker_request_queue import BrokerRequestQueue, Links, close_queues
 from tidelog.client.network.connection import ConnectionLost
-from tidelog.client.network.lanes import BrokerLane, Links, close_lanes
 from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.topic_names import TRANSACTION_TOPIC
 from tidelog.config.coordinators import CoordinatorSettings
@@ -85,8 +85,8 @@ class TransactionVerifier:
         self._clock = clock
         self._image = image
         self._settings = settings
-        self._lanes: dict[BrokerId, BrokerLane[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]] = {}
-        self._guarded: dict[tuple[VerificationGuard, Verification], list[Deferred[Verdict]]] = {}
+        self._lanes: dict[BrokerId, BrokerRequestQueue[Asked, dict[TopicPartition, list[Deferred[Verdict]]]]] = {}
+        self._guarded: dict[tuple[VerificationGuard, Asked], list[Deferred[Verdict]]] = {}
         self._tasks = SideTasks(_on_failure)
         self._is_closed = False
         self.failures = 0
@@ -140,7 +140,7 @@ class TransactionVerifier:
 
     async def close(self) -> None:
         self._is_closed = True
-        await close_lanes(self._lanes.values())
+        await close_queues(self._lanes.values())
         await self._tasks.cancel()
 
     # ---- requests to coordinators
@@ -165,12 +165,12 @@ class TransactionVerifier:
 
     def _lane_to(
         self, coordinator: BrokerId
-    ) -> BrokerLane[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]:
+    ) -> BrokerRequestQueue[Asked, dict[TopicPartition, list[Deferred[Verdict]]]]:
         lane = self._lanes.get(coordinator)
         if lane is None:
-            lane = self._lanes[coordinator] = BrokerLane(
-                lambda: self._send_to_coordinator(coordinator),
-                key=lambda verification: verification.transactional_id,
+            lane = self._lanes[coordinator] = BrokerRequestQueue(
+                lambda: self._ask_coordinator(coordinator),
+                key=lambda asked: asked.transactional_id,
                 parts=lambda: defaultdict(list),
                 max_items=MAX_TRANSACTIONS_PER_REQUEST,
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tidelog.client.consumer.consumer_settings import ConsumerSettings
-from tidelog.client.consumer.fetch_session import FetchSession
+from tidelog.client.consumer.fetch_session import FetchSessionHandler
 from tidelog.client.consumer.fetched_records import FetchedBatches
 from tidelog.client.network.connection import ClientConnection
 from tidelog.client.network.in_flight import ConnectionLost
@@ -62,7 +62,7 @@ class BrokerFetcher:
         self._settings = settings
         self._take = take
         self._give_back = give_back
-        self._session = FetchSession()
+        self._session = FetchSessionHandler()
         self._positions: dict[TopicPartition, Position] = {}
         self._has_work = asyncio.Event()
         self._backoff = Backoff(cluster.randomness)

@@ -28,7 +28,7 @@ class _Wanted(NamedTuple):
     request: FetchPartition
 
 
-class FetchSession:
+class FetchSessionHandler:
     """One broker's. Every `build` is followed by `on_answer` or `on_lost` before the next `build`."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ class Links(Protocol):
     ) -> ResponseT: ...
 
 
-class BrokerLane(Generic[Item, Parts]):
+class BrokerRequestQueue(Generic[Item, Parts]):
     """What one broker is to be asked: items, such as transactions, each with the partitions that it is about."""
 
     def __init__(
@@ -66,7 +66,7 @@ class BrokerLane(Generic[Item, Parts]):
         return self._task
 
 
-async def close_lanes(lanes: Iterable[BrokerLane[Item, Parts]]) -> None:
+async def close_queues(broker_request_queue: Iterable[BrokerRequestQueue[Item, Parts]]) -> None:
     """Returns when nothing is under way."""
-    tasks = [task for lane in lanes if (task := lane.cancel()) is not None]
+    tasks = [task for lane in broker_request_queue if (task := lane.cancel()) is not None]
     await asyncio.gather(*tasks, return_exceptions=True)
