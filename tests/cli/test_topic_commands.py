@@ -192,7 +192,7 @@ def test_what_cannot_be_done_is_told_in_one_sentence(broker: RunningBroker) -> N
         )
     said = "topic taken has no partition 2; it has 2 partitions, numbered from 0"
     assert refusal(broker, "consume", "taken", "--partition", "2") == f"tidelog consume: {said}"
-    assert "there is no partition 2" in refusal(broker, "produce", "taken", "--partition", "2", given="x\n")
+    assert "partition 2 does not exist" in refusal(broker, "produce", "taken", "--partition", "2", given="x\n")
     assert "letters, digits, dots, underscores and hyphens" in refusal(broker, "consume", "a topic")
     assert "expected HOST:PORT" in refusal(broker, "topic", "list", "--bootstrap", "nonsense")
     assert refusal(broker, "topic", "list", "--bootstrap", NOBODY) == (

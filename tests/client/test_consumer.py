@@ -226,7 +226,7 @@ def test_position_beyond_what_the_new_leader_has_goes_back_to_where_they_part(ca
         for value in (b"c", b"d", b"e"):
             partition.append(batch_of(value))
         assert await values(consumer, 3) == [b"c", b"d", b"e"]
-        assert "records that were read are gone: partition=t-0 from_offset=2 to_offset=3" in caplog.text
+        assert "records that were read are lost partition=t-0 from_offset=2 to_offset=3" in caplog.text
 
     with_fakes(scenario)
 
@@ -354,7 +354,7 @@ def test_batch_that_cannot_be_read_is_passed_over_with_one_line(codec: Codec, ca
     after = bytes(build_batch([Record(2, EPOCH_MS, None, b"after")]))
     assert read([batch_of(b"before"), unreadable(1, codec), after]) == [b"before", b"after"]
     (line,) = caplog.messages
-    assert "skipped a batch that cannot be read" in line
+    assert "skipped unreadable batch" in line
     assert "offset=1" in line
 
 

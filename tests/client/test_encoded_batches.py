@@ -188,7 +188,7 @@ def test_sending_waits_for_room() -> None:
 
 def test_unknown_partition_and_absent_leader_are_errors() -> None:
     async def scenario(fakes: FakeCluster, producer: BatchProducer) -> None:
-        with pytest.raises(NoSuchPartition, match="topic t has 1 partitions, there is no partition 3"):
+        with pytest.raises(NoSuchPartition, match="topic t has 1 partitions; partition 3 does not exist"):
             await producer.send(TopicPartition(TOPIC, 3), encoded(b"a"))
         fakes.partitions[0].leader = 9
         await producer.send(FIRST, encoded(b"a", b"b"))

@@ -55,7 +55,7 @@ def with_broker(scenario: Scenario) -> None:
 def versions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Transactions of version 2, and of version 1 as with older brokers."""
     if not request.param:
-        monkeypatch.setattr(TransactionalIdentity, "note_features", lambda self, connection: None)
+        monkeypatch.setattr(TransactionalIdentity, "update_features", lambda self, connection: None)
 
 
 async def committed_values(cluster: Cluster) -> list[bytes | None]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tests.server.harness import Client
-from tidelog.client.consumer.fetch_session import FetchSession
+from tidelog.client.consumer.fetch_session import FetchSessionHandler
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData, ReplicaState
 from tidelog.server.broker import Broker
 from tidelog.types import ZERO_UUID, TopicPartition
@@ -23,7 +23,7 @@ class SessionReader:
         self.version = version
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
-        self.session = FetchSession()
+        self.session = FetchSessionHandler()
         self.last_request: FetchRequest | None = None
 
     def wants(self, topic: str, index: int, offset: int, topic_id: bytes = ZERO_UUID, **fields: int) -> None:

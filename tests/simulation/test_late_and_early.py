@@ -45,7 +45,7 @@ async def committed(client: Cluster, topic: str) -> list[bytes | None]:
 
 @contextmanager
 def as_before_kip_890() -> Iterator[None]:
-    with patch.object(TransactionalIdentity, "note_features", lambda self, connection: None):
+    with patch.object(TransactionalIdentity, "update_features", lambda self, connection: None):
         yield
 
 

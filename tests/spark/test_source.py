@@ -239,7 +239,7 @@ def test_records_that_were_deleted_fail_the_query_or_are_passed_over(
     admin.delete_records([place])[place].result(10)
     with pytest.raises(Exception, match="failOnDataLoss") as raised:
         Collected(reader.stream(), tmp_path).finish()
-    assert "the log begins at 15 and ends at 20 now" in str(raised.value)
+    assert "the log now begins at 15 and ends at 20" in str(raised.value)
     rest = Collected(reader.stream(failOnDataLoss="false"), tmp_path).finish()
     assert rest.values() == [f"value-{number}" for number in range(15, 20)]
 

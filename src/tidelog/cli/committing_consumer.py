@@ -7,7 +7,7 @@ from types import TracebackType
 
 from tidelog.client.consumer.consumer import ConsumedRecord, ConsumerSettings
 from tidelog.client.consumer.offsets import BEGINNING, END
-from tidelog.client.groups.group_consumer import REPLACED, GroupConsumer, GroupConsumerSettings
+from tidelog.client.groups.group_consumer import FENCED_ERRORS, GroupConsumer, GroupConsumerSettings
 from tidelog.client.routing.cluster import Cluster
 from tidelog.types import TopicPartition
 
@@ -70,7 +70,7 @@ class CommittingConsumer:
         """A member that was removed cannot commit: the group reads its records again from the last committed offset."""
         self._commit_at = asyncio.get_running_loop().time() + COMMIT_EVERY_S
         reached = self._printed_offsets()
-        with suppress(*REPLACED):
+        with suppress(*FENCED_ERRORS):
             await self._consumer.commit({key: at for key, at in reached.items() if self._committed.get(key) != at})
             self._committed = reached
 

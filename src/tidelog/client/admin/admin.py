@@ -1,4 +1,4 @@
-"""What an operator asks of a cluster: topics, settings, brokers, disks."""
+"""Admin client: topics, configs, brokers and log directories."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -44,13 +44,13 @@ class ClusterDescription(NamedTuple):
 
 
 class Admin:
-    """Errors that may pass are met with another attempt until `timeout_s`, others are raised."""
+    """Retriable errors are retried until `timeout_s`; others are raised."""
 
     def __init__(self, cluster: Cluster, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
 
-    # -- topics
+    # ---- topics
 
     async def create_topic(
         self,
@@ -102,7 +102,7 @@ class Admin:
             raise UnknownTopicOrPartition(f"topic {name} does not exist")
         return metadata.topic(name)
 
-    # -- settings
+    # ---- configs
 
     async def topic_settings(self, *names: str) -> dict[str, DescribeConfigsResult]:
         resources = [DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name) for name in names]
@@ -123,7 +123,7 @@ class Admin:
         response = await self._retrying(f"describing the settings of broker {broker_id}", attempt)
         return _good(response.results[0])
 
-    # -- the cluster
+    # ---- the cluster
 
     async def describe_cluster(self) -> ClusterDescription:
         async def attempt() -> DescribeClusterResponse:
@@ -139,7 +139,7 @@ class Admin:
         return ClusterDescription(response.cluster_id, response.controller_id, brokers)
 
     async def describe_log_dirs(self) -> dict[BrokerId, DescribeLogDirsResponse | KafkaError | ConnectionLost]:
-        """Of every live broker; of one that does not answer, why."""
+        """The response of every live broker, or the error of one that does not respond."""
         metadata = await self._retrying("asking for the brokers", self._cluster.refresh)
         answers = await asyncio.gather(*(self._log_dirs_of(broker_id) for broker_id in metadata.brokers))
         return dict(zip(metadata.brokers, answers, strict=True))
@@ -153,7 +153,7 @@ class Admin:
             return error
         return response
 
-    # -- how
+    # ---- retries
 
     async def _retrying(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         attempts = self._cluster.attempts(what, self._timeout_s)
@@ -164,7 +164,7 @@ class Admin:
                 await attempts.after(error)
 
     async def _change(self, what: str, attempt: Callable[[], Awaitable[None]], is_done: type[KafkaError]) -> None:
-        """`is_done` says that there was nothing to do: which may be our own work, once an answer got lost."""
+        """`is_done` means that the change exists already: after a lost response it may be our own."""
         may_be_ours = False
         attempts = self._cluster.attempts(what, self._timeout_s)
         while True:
@@ -177,7 +177,7 @@ class Admin:
                 await attempts.after(error)
 
     async def _until_everywhere(self, condition: Callable[[ClusterMetadata], bool], topic: str) -> None:
-        """Brokers learn of a change one after another; one that cannot be asked does not count."""
+        """Wait until every broker shows the change. Unreachable brokers are skipped."""
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         for broker in list(self._cluster.metadata.brokers.values()):
             while asyncio.get_running_loop().time() < deadline:
@@ -195,7 +195,7 @@ class Admin:
 
 
 class _NoSuchTopic(KafkaError):
-    """Unlike elsewhere, not worth another attempt: the controller knows."""
+    """Not retriable here: the controller's answer is authoritative."""
 
     code = UnknownTopicOrPartition.code
 
@@ -211,5 +211,5 @@ def _good(result: DescribeConfigsResult) -> DescribeConfigsResult:
 
 
 def own_settings(result: DescribeConfigsResult) -> dict[str, str]:
-    """Those that were set on the topic itself."""
+    """Configs that were set on the topic itself."""
     return {entry.name: entry.value or "" for entry in result.configs if entry.config_source == TOPIC_SOURCE}

@@ -1,4 +1,4 @@
-"""What an operator asks about groups: which there are, who is in them, how far they have come."""
+"""Admin client for groups: list, describe, delete, committed offsets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ DEAD = "Dead"
 class GroupSummary(NamedTuple):
     group_id: str
     kind: str
-    """`classic` or `consumer`; empty where the broker does not tell."""
+    """`classic` or `consumer`; empty if the broker does not report it."""
     state: str
     coordinator: BrokerId
 
@@ -56,7 +56,7 @@ class GroupDescription(NamedTuple):
 
 
 class GroupAdmin:
-    """Errors that may pass are met with another attempt until `timeout_s`, others are raised."""
+    """Retriable errors are retried until `timeout_s`; others are raised."""
 
     def __init__(self, cluster: Cluster, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self._cluster = cluster
@@ -64,7 +64,7 @@ class GroupAdmin:
         self._timeout_s = timeout_s
 
     async def list_groups(self) -> list[GroupSummary]:
-        """Of all live brokers, by name."""
+        """Groups of all live brokers, sorted by id."""
         metadata = await self._cluster.refresh()
         found = await asyncio.gather(*(self._listed_by(broker_id) for broker_id in metadata.brokers))
         return sorted(summary for summaries in found for summary in summaries)
@@ -114,7 +114,7 @@ class GroupAdmin:
             (group,) = response.groups
             raise_error(group.error_code, f"group {group_id}", group.error_message)
             if group.group_state == DEAD:
-                raise GroupIdNotFound(f"there is no group {group_id}")
+                raise GroupIdNotFound(f"group {group_id} does not exist")
             members = tuple(
                 GroupMemberDescription(
                     member.member_id,
@@ -130,9 +130,9 @@ class GroupAdmin:
         return await self._ask(group_id, f"describing group {group_id}", attempt)
 
     async def offsets(self, group_id: str, *, require_stable: bool = False) -> dict[TopicPartition, Committed]:
-        """All that the group has committed; empty also for a group that does not exist.
+        """All committed offsets of the group; empty if the group does not exist.
 
-        With `require_stable`, waits for transactions that may be about to commit others (KIP-447).
+        `require_stable` waits for pending transactional commits (KIP-447).
         """
         return await fetch_offsets(
             self._coordinators,
@@ -143,7 +143,7 @@ class GroupAdmin:
         )
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """As nobody in particular: refused with UnknownMemberId while the group has members."""
+        """Commit without being a member. Raises UnknownMemberId while the group has members."""
         await commit_offsets(self._coordinators, GroupMember(group_id), offsets, timeout_s=self._timeout_s)
 
     async def delete(self, group_id: str) -> None:
@@ -167,7 +167,7 @@ def _partitions(assignment: Assignment | None) -> tuple[TopicPartition, ...]:
 
 
 def _classic_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Only consumers put partitions there, and only they are asked to: anything else is nothing to us."""
+    """Partitions of a consumer's assignment; empty for other protocol types, whose format is unknown."""
     if len(assignment) < VERSION_BYTES:
         return ()
     latest = ConsumerProtocolAssignment.__versions__.last

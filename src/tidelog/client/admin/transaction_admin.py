@@ -1,4 +1,4 @@
-"""What an operator asks about transactions: which are open, since when, where; and ending one that hangs."""
+"""Admin client for transactions: list, describe, abort, and end hanging ones (KIP-664)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,12 +48,12 @@ class TransactionDescription(NamedTuple):
     state: str
     timeout_ms: int
     start_ms: int
-    """Of the open transaction, or of the last one; -1 if there was none."""
+    """Start of the open or last transaction; -1 if there was none."""
     partitions: tuple[TopicPartition, ...]
 
 
 class TransactionAdmin:
-    """Errors that may pass are met with another attempt until `timeout_s`, others are raised."""
+    """Retriable errors are retried until `timeout_s`; others are raised."""
 
     def __init__(self, cluster: Cluster, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self._cluster = cluster
@@ -61,7 +61,7 @@ class TransactionAdmin:
         self._timeout_s = timeout_s
 
     async def list_transactions(self, states: Sequence[str] = ()) -> list[TransactionSummary]:
-        """Of all live brokers, by name."""
+        """Transactions of all live brokers, sorted by transactional id."""
         metadata = await self._cluster.refresh()
         found = await asyncio.gather(*(self._listed_by(broker_id, states) for broker_id in metadata.brokers))
         return sorted(summary for summaries in found for summary in summaries)
@@ -100,10 +100,10 @@ class TransactionAdmin:
         return await self._ask(transactional_id, f"describing transactional id {transactional_id}", attempt)
 
     async def fence(self, transactional_id: str) -> None:
-        """End what its producer has open, and the producer with it: the next one of this id begins anew."""
+        """Abort the open transaction of this id and fence its producer."""
         parsed = parse_transactional_id(transactional_id)
         if isinstance(parsed, MemberId):
-            raise InvalidTxnState(f"{transactional_id} is a member of {parsed.group_id}, and ends with it")
+            raise InvalidTxnState(f"{transactional_id} is a member of {parsed.group_id}; abort {parsed.group_id}")
 
         async def attempt(connection: ClientConnection) -> InitProducerIdResponse:
             request = InitProducerIdRequest(
@@ -118,7 +118,7 @@ class TransactionAdmin:
             await self._close_group(transactional_id, successor)
 
     async def _close_group(self, group_id: str, opened: InitProducerIdResponse) -> None:
-        """Whoever fences the driver of a transaction group has opened it."""
+        """Fencing the driver of a transaction group opens the group: close it."""
 
         async def attempt(connection: ClientConnection) -> None:
             request = EndTxnRequest(
@@ -133,7 +133,7 @@ class TransactionAdmin:
         await self._ask(group_id, f"closing transaction group {group_id}", attempt)
 
     async def producers(self, topic_partition: TopicPartition) -> list[ProducerState]:
-        """Those that its leader remembers."""
+        """Producer state of the partition, from its leader."""
         topic, partition = topic_partition
         request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
 
@@ -146,7 +146,7 @@ class TransactionAdmin:
         return await self._ask_leader(topic_partition, f"asking for the producers of {topic_partition}", attempt)
 
     async def abort_hanging(self, topic_partition: TopicPartition, producer: ProducerState) -> None:
-        """Write an abort marker by hand, for a transaction that no coordinator knows of (KIP-664)."""
+        """Write an abort marker for a transaction that no coordinator knows (KIP-664)."""
         topic, partition = topic_partition
         marker = WritableTxnMarker(
             producer_id=producer.producer_id,
@@ -164,7 +164,7 @@ class TransactionAdmin:
 
         await self._ask_leader(topic_partition, f"aborting in {topic_partition}", attempt)
 
-    # -- how
+    # ---- requests
 
     async def _ask(self, transactional_id: str, what: str, attempt: Callable[[ClientConnection], Awaitable[T]]) -> T:
         return await self._coordinators.ask(KeyType.TRANSACTION, transactional_id, what, self._timeout_s, attempt)

@@ -1,4 +1,4 @@
-"""Fetches from one broker what it leads of a consumer's partitions."""
+"""Fetcher of a consumer for one broker: fetches the partitions that the broker leads."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ GRACE_S = 10.0
 
 
 class Position:
-    """Where to fetch next in one partition, and from which leader."""
+    """Fetch position of one partition: next offset and leader."""
 
     __slots__ = ("last_epoch", "leader_epoch", "lost_at", "offset", "topic_id", "topic_partition")
 
@@ -37,31 +37,36 @@ class Position:
         self.topic_partition = topic_partition
         self.offset = offset
         self.last_epoch = NO_LEADER_EPOCH  # of the last batch before `offset`
-        self.leader_epoch = NO_LEADER_EPOCH  # in which the leader is thought to lead
+        self.leader_epoch = NO_LEADER_EPOCH  # expected epoch of the leader
         self.topic_id: Uuid = ZERO_UUID
-        self.lost_at: float | None = None  # since when it has no leader
+        self.lost_at: float | None = None  # loop time since which it has no leader
 
 
-class Takes(Protocol):
-    """Where fetched batches go; waits while the reader is behind."""
+class OnFetched(Protocol):
+    """Receives fetched batches; waits while the reader is behind."""
 
     async def __call__(self, fetched: FetchedBatches, /) -> None: ...
 
 
-GiveBack = Callable[[Position, KafkaError | ConnectionLost], None]
-"""The position cannot be fetched here any more, and why."""
+OnDropped = Callable[[Position, KafkaError | ConnectionLost], None]
+"""Called with the error when this broker can no longer be fetched from."""
 
 
 class BrokerFetcher:
     def __init__(
-        self, broker_id: BrokerId, cluster: Cluster, settings: ConsumerSettings, take: Takes, give_back: GiveBack
+        self,
+        broker_id: BrokerId,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        on_fetched: OnFetched,
+        on_dropped: OnDropped,
     ) -> None:
         self._broker_id = broker_id
         self._cluster = cluster
         self._connections = cluster.new_connections()
         self._settings = settings
-        self._take = take
-        self._give_back = give_back
+        self._on_fetched = on_fetched
+        self._on_dropped = on_dropped
         self._session = FetchSessionHandler()
         self._positions: dict[TopicPartition, Position] = {}
         self._has_work = asyncio.Event()
@@ -69,31 +74,31 @@ class BrokerFetcher:
 
     def add(self, position: Position) -> None:
         self._positions[position.topic_partition] = position
-        self._want(position)
+        self._request(position)
         self._has_work.set()
 
-    def _want(self, position: Position) -> None:
-        wanted = FetchPartition(
+    def _request(self, position: Position) -> None:
+        requested = FetchPartition(
             partition=position.topic_partition.partition,
             current_leader_epoch=position.leader_epoch,
             fetch_offset=position.offset,
             partition_max_bytes=self._settings.partition_max_bytes,
         )
-        self._session.set(position.topic_partition, position.topic_id, wanted)
+        self._session.set(position.topic_partition, position.topic_id, requested)
 
     def _drop(self, position: Position, error: KafkaError | ConnectionLost) -> None:
         del self._positions[position.topic_partition]
         self._session.remove(position.topic_partition)
-        self._give_back(position, error)
+        self._on_dropped(position, error)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Fetch until cancelled."""
         try:
-            await self._fetch_on_and_on()
+            await self._fetch_forever()
         finally:
             self._connections.close()
 
-    async def _fetch_on_and_on(self) -> None:
+    async def _fetch_forever(self) -> None:
         while True:
             while not self._positions:
                 self._has_work.clear()
@@ -107,7 +112,7 @@ class BrokerFetcher:
                 continue
             if self._session.on_answer(response):
                 self._backoff.reset()
-                await self._take_answer(response)
+                await self._on_response(response)
             else:
                 await asyncio.sleep(self._backoff.next_s())
 
@@ -134,16 +139,16 @@ class BrokerFetcher:
             return min(version, TOPIC_IDS_FROM_VERSION - 1)
         return version
 
-    async def _take_answer(self, response: FetchResponse) -> None:
+    async def _on_response(self, response: FetchResponse) -> None:
         names = {position.topic_id: key.topic for key, position in self._positions.items()}
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:
                 position = self._positions.get(TopicPartition(name, data.partition_index))
                 if position is not None:
-                    await self._take_partition(position, data)
+                    await self._on_partition_data(position, data)
 
-    async def _take_partition(self, position: Position, data: PartitionData) -> None:
+    async def _on_partition_data(self, position: Position, data: PartitionData) -> None:
         key = position.topic_partition
         if data.error_code != NO_ERROR:
             self._drop(position, error_of(data.error_code, str(key)))
@@ -159,5 +164,5 @@ class BrokerFetcher:
         if fetched.batches:
             last, _ = fetched.batches[-1]
             position.offset, position.last_epoch = last.end_offset, last.leader_epoch
-            self._want(position)
-            await self._take(fetched)
+            self._request(position)
+            await self._on_fetched(fetched)

@@ -1,4 +1,4 @@
-"""Reads records of assigned partitions: `async for record in consumer`, wherever their leaders are."""
+"""Consumer of assigned partitions: `async for record in consumer`. It follows partitions to new leaders."""
 
 import asyncio
 import logging
@@ -22,18 +22,18 @@ __all__ = ["BEGINNING", "END", "AtTime", "ConsumedRecord", "Consumer", "Consumer
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING_ANSWERS = 4
-"""Partitions' worth of batches that were fetched and not read yet; then fetching pauses."""
+MAX_FETCHED_RESPONSES = 4
+"""Fetched partition responses that are not read yet, above which fetching pauses."""
 
 MAX_POLL_RECORDS = 10_000
-"""A batch of a few kilobytes may hold millions of records."""
+"""Maximum records of one `poll`: a batch of a few kilobytes may hold millions of records."""
 
-CALM_S = 5.0
-"""Leaders that were found so long ago were the right ones; when they are lost sooner, looking again takes a pause."""
+STABLE_LEADER_S = 5.0
+"""If leaders are lost again within this time, the next lookup waits for a backoff."""
 
 
 class Consumer:
-    """`async with Consumer(cluster) as consumer`; retriable errors are met with patience, others end the iteration."""
+    """`async with Consumer(cluster) as consumer`. Retriable errors are retried, others end the iteration."""
 
     def __init__(self, cluster: Cluster, settings: ConsumerSettings | None = None) -> None:
         self._cluster = cluster
@@ -42,16 +42,16 @@ class Consumer:
         self._fetchers: dict[BrokerId, BrokerFetcher] = {}
         self._unplaced: dict[TopicPartition, Position] = {}
         self._has_unplaced = asyncio.Event()
-        self._fetched: asyncio.Queue[FetchedBatches | Exception] = asyncio.Queue(MAX_WAITING_ANSWERS)
+        self._fetched: asyncio.Queue[FetchedBatches | Exception] = asyncio.Queue(MAX_FETCHED_RESPONSES)
         self._current: FetchedBatches | None = None
         self._slices: Iterator[list[ConsumedRecord]] = iter(())
         self._buffer: deque[ConsumedRecord] = deque()
-        """Of the current batches, decoded and not given yet."""
+        """Decoded records of the current batches that are not returned yet."""
         self._reached: tuple[TopicPartition, int] | None = None
-        """Where that partition stands when the buffer has been given."""
+        """Position of that partition once the buffer has been returned."""
         self.positions: dict[TopicPartition, int] = {}
-        """The ends of what was given, and of what was passed over because it is never shown; moved when all that was
-        decoded together has been given."""
+        """Next offset of each partition: after returned records, and after records that are never returned (markers,
+        aborted ones). Advanced when all records that were decoded together have been returned."""
 
     async def __aenter__(self) -> "Consumer":
         await self._tasks.open()
@@ -62,7 +62,7 @@ class Consumer:
         await self._tasks.close(error)
 
     async def assign(self, starts: Mapping[TopicPartition, int | AtTime]) -> dict[TopicPartition, int]:
-        """Read these partitions too, each from an offset, a time, its BEGINNING or its END; returns the offsets."""
+        """Add partitions, each with an offset, a time, BEGINNING or END. Returns the offsets."""
         offsets = await self._find_offsets(starts)
         for topic_partition, offset in offsets.items():
             self._unplaced[topic_partition] = Position(topic_partition, offset)
@@ -73,17 +73,17 @@ class Consumer:
     async def _find_offsets(self, starts: Mapping[TopicPartition, int | AtTime]) -> dict[TopicPartition, int]:
         await self._cluster.topics_in_use({topic for topic, _ in starts})
         found: dict[TopicPartition, int] = {}
-        to_look_up: dict[TopicPartition, int] = {}
+        timestamps: dict[TopicPartition, int] = {}
         for topic_partition, start in starts.items():
             if isinstance(start, AtTime):
-                to_look_up[topic_partition] = start.timestamp_ms
+                timestamps[topic_partition] = start.timestamp_ms
             elif start in (BEGINNING, END):
-                to_look_up[topic_partition] = start
+                timestamps[topic_partition] = start
             else:
                 found[topic_partition] = start
-        found |= await self._look_up(to_look_up)
-        too_young = {key: END for key in to_look_up if found[key] == NO_OFFSET}
-        return found | await self._look_up(too_young)
+        found |= await self._look_up(timestamps)
+        without_record = {key: END for key in timestamps if found[key] == NO_OFFSET}
+        return found | await self._look_up(without_record)
 
     async def _look_up(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not timestamps:
@@ -96,7 +96,7 @@ class Consumer:
         )
         return {key: answer.offset for key, answer in answers.items()}
 
-    # -- reading
+    # ---- reading
 
     def __aiter__(self) -> "Consumer":
         return self
@@ -107,23 +107,23 @@ class Consumer:
         return self._buffer.popleft()
 
     async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
-        """The records that came together next, or the first MAX_POLL_RECORDS of them; none if nothing comes in time."""
+        """The records of the next fetched batches, at most about MAX_POLL_RECORDS; empty after the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._buffer or (self._current is not None and len(self._buffer) < MAX_POLL_RECORDS):
                     await self._fill_buffer()
         records = list(self._buffer)
         self._buffer.clear()
-        self._note_given()
+        self._advance_position()
         return records
 
     async def _fill_buffer(self) -> None:
-        """Decode one slice more of what came together; if there is nothing to show in it, others have their turn.
+        """Decode the next slice of the current batches. Yields to other tasks if the slice has no visible records.
 
-        Whoever is cancelled here finds what was decoded in the buffer, and the positions before it.
+        After a cancellation decoded records are still in the buffer, and positions are before them.
         """
         if not self._buffer:
-            self._note_given()
+            self._advance_position()
         if self._current is None:
             fetched = await self._fetched.get()
             if isinstance(fetched, Exception):
@@ -139,16 +139,16 @@ class Consumer:
         else:
             await asyncio.sleep(0)
 
-    def _note_given(self) -> None:
+    def _advance_position(self) -> None:
         if self._reached is not None:
             key, offset = self._reached
             self.positions[key], self._reached = offset, None
 
-    # -- finding leaders
+    # ---- finding leaders
 
-    def _give_back(self, position: Position, error: KafkaError | ConnectionLost) -> None:
+    def _on_dropped(self, position: Position, error: KafkaError | ConnectionLost) -> None:
         logger.info(
-            "lost the leader: partition=%s offset=%d reason=%s", position.topic_partition, position.offset, error
+            "lost partition leader partition=%s offset=%d reason=%s", position.topic_partition, position.offset, error
         )
         if isinstance(error, OffsetOutOfRange):
             self._tasks.start(self._reset(position, error))
@@ -159,15 +159,15 @@ class Consumer:
             self._tasks.start(self._fetched.put(error))
 
     async def _place_positions(self) -> None:
-        """Whenever there are partitions without a leader, look for it. Until cancelled."""
+        """Find leaders of partitions that have none, until cancelled."""
         backoff = Backoff(self._cluster.randomness)
         loop = asyncio.get_running_loop()
-        seen_version, last_round_at = -1, -CALM_S
+        seen_version, last_round_at = -1, -STABLE_LEADER_S
         while True:
             while not self._unplaced:
                 self._has_unplaced.clear()
                 await self._has_unplaced.wait()
-            if loop.time() - last_round_at > CALM_S:
+            if loop.time() - last_round_at > STABLE_LEADER_S:
                 backoff.reset()
             else:
                 await asyncio.sleep(backoff.next_s())
@@ -175,11 +175,11 @@ class Consumer:
             try:
                 await self._cluster.refresh(seen_version)
                 seen_version = self._cluster.metadata.version
-                await self._place_those_with_leaders()
+                await self._place_positions_with_leaders()
             except (KafkaError, ConnectionLost, GaveUp) as error:
-                logger.info("cannot find leaders: partitions=%d reason=%s", len(self._unplaced), error)
+                logger.info("cannot find leaders, retrying partitions=%d reason=%s", len(self._unplaced), error)
 
-    async def _place_those_with_leaders(self) -> None:
+    async def _place_positions_with_leaders(self) -> None:
         leaders = {key: leader for key in list(self._unplaced) if (leader := self._leader_of(key)) is not None}
         await self._validate([self._unplaced[key] for key in leaders], leaders)
         for key, leader in leaders.items():
@@ -206,13 +206,13 @@ class Consumer:
         broker_id = leader.broker.broker_id
         fetcher = self._fetchers.get(broker_id)
         if fetcher is None:
-            fetcher = BrokerFetcher(broker_id, self._cluster, self.settings, self._fetched.put, self._give_back)
+            fetcher = BrokerFetcher(broker_id, self._cluster, self.settings, self._fetched.put, self._on_dropped)
             self._fetchers[broker_id] = fetcher
             self._tasks.start(fetcher.run())
         fetcher.add(position)
 
     async def _validate(self, positions: list[Position], leaders: Mapping[TopicPartition, Leader]) -> None:
-        """A new leader may lack what the old one had: a position beyond that is moved back to where they part."""
+        """Truncation detection (KIP-320): a position beyond the new leader's log moves back to the divergence."""
         moved = {
             position.topic_partition: position
             for position in positions
@@ -227,14 +227,14 @@ class Consumer:
             position = moved[key]
             if NO_OFFSET < end.end_offset < position.offset:
                 logger.warning(
-                    "records that were read are gone: partition=%s from_offset=%d to_offset=%d",
+                    "log truncation: records that were read are lost partition=%s from_offset=%d to_offset=%d",
                     key, end.end_offset, position.offset,
                 )  # fmt: skip
                 position.offset, position.last_epoch = end.end_offset, end.leader_epoch
                 await self._fetched.put(FetchedBatches.none_at(key, end.end_offset))
 
     async def _reset(self, position: Position, error: OffsetOutOfRange) -> None:
-        """The records at the position were deleted, or never were."""
+        """The position is out of range: records were deleted, or never existed."""
         key, target = position.topic_partition, self.settings.reset_to
         try:
             if target is None:
@@ -244,7 +244,7 @@ class Consumer:
         except (KafkaError, ConnectionLost, GaveUp) as failure:
             await self._fetched.put(failure)
             return
-        logger.warning("went on at another offset: partition=%s offset=%d reason=%s", key, position.offset, error)
+        logger.warning("reset offset partition=%s offset=%d reason=%s", key, position.offset, error)
         await self._fetched.put(FetchedBatches.none_at(key, position.offset))
         self._unplaced[key] = position
         self._has_unplaced.set()

@@ -1,4 +1,4 @@
-"""From the bytes of a Fetch answer to the records that a consumer is to see."""
+"""Decoding of Fetch responses: visible records of a consumer, without control and aborted records."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,11 @@ class ConsumedRecord(NamedTuple):
 
 
 class _Unreadable(Exception):
-    """What a batch says of its records is not true."""
+    """The header of a batch does not match its records."""
 
 
 class FetchedBatches(NamedTuple):
-    """Batches of one partition, with what is needed to read them."""
+    """Fetched batches of one partition, with the aborted transactions in them."""
 
     topic_partition: TopicPartition
     start_offset: int
@@ -43,7 +43,7 @@ class FetchedBatches(NamedTuple):
 
     @classmethod
     def none_at(cls, topic_partition: TopicPartition, offset: int) -> "FetchedBatches":
-        """Reading goes on there."""
+        """No records: the position moves to `offset`."""
         return cls(topic_partition, offset, (), ())
 
     @property
@@ -55,10 +55,10 @@ class FetchedBatches(NamedTuple):
             yield from found
 
     def slices(self) -> Iterator[list[ConsumedRecord]]:
-        """A batch may begin before the offset asked for; control records and aborted ones are left out.
+        """Records in slices, from `start_offset` on, without control and aborted records.
 
-        A slice may be empty: a reader can do something else in between. A batch whose CRC is right and whose records
-        cannot be read was written so; reading goes on after it.
+        A slice may be empty, so that the reader can yield in between. A batch with a valid CRC whose records cannot be
+        decoded was written that way, and is skipped.
         """
         transactions = TransactionFilter(self.aborted)
         for header, batch in self.batches:
@@ -67,7 +67,7 @@ class FetchedBatches(NamedTuple):
                     yield from self._slices_of(header, batch)
             except _Unreadable as error:
                 logger.warning(
-                    "skipped a batch that cannot be read: partition=%s offset=%d records=%d reason=%s",
+                    "skipped unreadable batch partition=%s offset=%d records=%d reason=%s",
                     self.topic_partition,
                     header.base_offset,
                     header.record_count,
@@ -86,7 +86,7 @@ class FetchedBatches(NamedTuple):
 
 
 class TransactionFilter:
-    """A producer's records count as aborted from the first offset of its transaction to its end marker (KIP-98)."""
+    """Filters aborted records: from the first offset of an aborted transaction to its abort marker (KIP-98)."""
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
         self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
@@ -94,11 +94,11 @@ class TransactionFilter:
 
     @property
     def shows_all(self) -> bool:
-        """All transactions, from here on: none of them is aborted. Control batches are never shown."""
+        """No aborted transaction from here on. Control batches are never visible."""
         return not self._to_come and not self._open_producers
 
     def shows(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether a reader is to see the batch; to be asked for every batch, in order."""
+        """Whether the batch is visible. Must be called for every batch, in order."""
         while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
             self._open_producers.add(self._to_come.pop().producer_id)
         if header.is_control:
@@ -112,6 +112,6 @@ class TransactionFilter:
         try:
             marker = read_end_marker(batch)
         except CorruptMessage:
-            return  # nobody but a broker writes these; the transaction goes on, as far as can be told
+            return  # unreadable marker: treat the transaction as still open
         if marker is not None and marker.control_type == ControlType.ABORT:
             self._open_producers.discard(header.producer_id)

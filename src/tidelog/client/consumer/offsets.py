@@ -1,4 +1,4 @@
-"""Where partitions begin and end, what offset belongs to a time, and where a leader epoch ended."""
+"""Offset lookups: ListOffsets (begin, end, timestamp) and OffsetForLeaderEpoch."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
@@ -30,14 +30,14 @@ CONSUMER = -1
 
 class OffsetAt(NamedTuple):
     offset: int
-    """-1: no record is that young."""
+    """-1: no record has this or a later timestamp."""
     timestamp_ms: int
     leader_epoch: int
 
 
 class EpochEnd(NamedTuple):
     leader_epoch: int
-    """The largest not above the one asked for; -1 if the leader knows none."""
+    """The largest epoch that is not above the requested one; -1 if there is none."""
     end_offset: int
 
 
@@ -71,7 +71,7 @@ async def list_offsets(
 async def ends_of_epochs(
     cluster: Cluster, leader_epochs: Mapping[TopicPartition, int], *, timeout_s: float = 30.0
 ) -> dict[TopicPartition, EpochEnd]:
-    """Where each partition's leader epoch ended, by what its present leader holds (KIP-320)."""
+    """End offset of each leader epoch in the log of the current leader (KIP-320)."""
 
     async def ask(connection: ClientConnection, epochs: Mapping[TopicPartition, int]) -> Outcomes[EpochEnd]:
         topics = [

@@ -1,6 +1,6 @@
-"""A member of a classic group, whose members assign the partitions among themselves: by ranges, and from scratch.
+"""Member of a classic group: JoinGroup, SyncGroup, Heartbeat; the leader member assigns ranges (RangeAssignor).
 
-The leader of a generation looks at the partitions when it is made; those that are added later are found by the next.
+Partitions are read when a generation is formed. Partitions that are added later wait for the next rebalance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,17 +31,17 @@ FORMAT_VERSION = 0
 class ClassicMember(Membership):
     def __init__(self, cluster: Cluster, group_id: str, topics: Sequence[str], settings: GroupConsumerSettings) -> None:
         super().__init__(cluster, group_id, topics, settings)
-        self._is_known = False
+        self._has_member_id = False
         self._must_join = True
 
-    async def _beat(self) -> float:
+    async def _heartbeat(self) -> float:
         try:
             if self._must_join and not self.owned:
                 await self._join()
-            elif self._is_known:
-                await self._tell_that_we_live()
+            elif self._has_member_id:
+                await self._send_heartbeat()
         except UnknownMemberId:
-            self._is_known = False
+            self._has_member_id = False
             self._begin_rebalance()
         except (RebalanceInProgress, IllegalGeneration):
             self._begin_rebalance()
@@ -52,9 +52,9 @@ class ClassicMember(Membership):
     def _begin_rebalance(self) -> None:
         if not self._must_join:
             self._must_join = True
-            self._want(NOTHING)
+            self._set_assigned(NOTHING)
 
-    async def _tell_that_we_live(self) -> None:
+    async def _send_heartbeat(self) -> None:
         request = HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -64,11 +64,11 @@ class ClassicMember(Membership):
         response = await self._ask(request, HeartbeatResponse)
         raise_error(response.error_code, f"group {self.group_id}")
 
-    # -- joining
+    # ---- joining
 
     async def _join(self) -> None:
         try:
-            joined = await self._ask_join(self.member_id if self._is_known else "")
+            joined = await self._ask_join(self.member_id if self._has_member_id else "")
         except MemberIdRequired:
             joined = await self._ask_join(self.member_id)
         self.generation = joined.generation_id
@@ -85,14 +85,14 @@ class ClassicMember(Membership):
                 for member_id, partitions in assignments.items()
             ],
         )
-        response = await self._ask(request, SyncGroupResponse, self._patience_s)
+        response = await self._ask(request, SyncGroupResponse, self._rebalance_wait_s)
         raise_error(response.error_code, f"group {self.group_id}")
         self._must_join = False
-        self._want(_decoded(response.assignment))
+        self._set_assigned(_decoded(response.assignment))
 
     @property
-    def _patience_s(self) -> float:
-        """The coordinator answers when all have come, or were given up."""
+    def _rebalance_wait_s(self) -> float:
+        """The coordinator responds when all members have joined, or their rebalance timeout has passed."""
         return self.settings.rebalance_timeout_ms / 1000 + self.cluster.request_timeout_s
 
     async def _ask_join(self, member_id: str) -> JoinGroupResponse:
@@ -108,9 +108,9 @@ class ClassicMember(Membership):
                 JoinGroupRequestProtocol(name=RANGE, metadata=encode_versioned(subscription, FORMAT_VERSION)),
             ],
         )
-        response = await self._ask(request, JoinGroupResponse, self._patience_s)
+        response = await self._ask(request, JoinGroupResponse, self._rebalance_wait_s)
         if response.error_code in (0, MemberIdRequired.code):
-            self.member_id, self._is_known = response.member_id, True
+            self.member_id, self._has_member_id = response.member_id, True
         raise_error(response.error_code, f"group {self.group_id}")
         return response
 
@@ -121,30 +121,30 @@ class ClassicMember(Membership):
         counts = {name: len(topic.partitions) for name, topic in self.cluster.metadata.topics.items()}
         return assign_ranges(subscriptions, counts)
 
-    def _on_unanswered(self) -> None:
-        """Heartbeats and joins say all there is to say, every time."""
+    def _on_no_response(self) -> None:
+        """Nothing to do: every request of a classic member is complete."""
 
     async def _leave(self) -> None:
-        """A static member is waited for until its session ends."""
-        if self._is_known and self.settings.instance_id is None:
+        """A static member does not leave: the group waits for it until its session expires."""
+        if self._has_member_id and self.settings.instance_id is None:
             members = [MemberIdentity(member_id=self.member_id)]
             request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=members)
             await self._ask(request, LeaveGroupResponse)
 
     def _on_left(self) -> None:
-        self._is_known, self._must_join = False, True
+        self._has_member_id, self._must_join = False, True
 
 
 def assign_ranges(
     subscriptions: Mapping[str, Sequence[str]], partition_counts: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Of each topic, each of its subscribers in order gets as many neighbouring partitions, or one more."""
+    """Range assignment: each subscriber of a topic gets consecutive partitions, the first ones one more."""
     assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in subscriptions}
     for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):
-        takers = sorted(member_id for member_id, topics in subscriptions.items() if topic in topics)
-        least, more = divmod(partition_counts.get(topic, 0), len(takers))
+        subscribers = sorted(member_id for member_id, topics in subscriptions.items() if topic in topics)
+        least, more = divmod(partition_counts.get(topic, 0), len(subscribers))
         first = 0
-        for index, member_id in enumerate(takers):
+        for index, member_id in enumerate(subscribers):
             end = first + least + (index < more)
             assigned[member_id] += [TopicPartition(topic, partition) for partition in range(first, end)]
             first = end
@@ -162,7 +162,7 @@ def _encoded(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def _decoded(assignment: bytes) -> frozenset[TopicPartition]:
-    """Nothing is what a member gets that the leader did not know."""
+    """An empty assignment: the leader did not know this member."""
     if not assignment:
         return NOTHING
     found = decode_versioned(ConsumerProtocolAssignment, assignment)

@@ -1,4 +1,4 @@
-"""A member of a group whose coordinator assigns the partitions (KIP-848)."""
+"""Member of a consumer group, whose partitions the coordinator assigns (KIP-848)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,8 +16,8 @@ from tidelog.types import TopicPartition, Uuid, indexes_by_topic, uuid_text
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-"""Partitions wait for the next of the same instance."""
-UNTIL_LET_GO_S = 60.0
+"""A static member leaves; its partitions wait for the same instance."""
+WAIT_FOR_REVOCATION_S = 60.0
 
 
 class ConsumerMember(Membership):
@@ -25,41 +25,41 @@ class ConsumerMember(Membership):
         super().__init__(cluster, group_id, topics, settings)
         self.member_id = uuid_text(cluster.randomness.bytes(16))
         self._is_joined = False
-        self._must_tell_all = True
+        self._must_send_all = True
         self._reported = NOTHING
 
-    async def _beat(self) -> float:
+    async def _heartbeat(self) -> float:
         if not self._is_joined and self.owned:
-            return UNTIL_LET_GO_S
+            return WAIT_FOR_REVOCATION_S
         owned = self.owned
         response = await self._ask(self._request(owned), ConsumerGroupHeartbeatResponse)
         try:
             raise_error(response.error_code, f"group {self.group_id}", response.error_message)
         except (FencedMemberEpoch, UnknownMemberId):
             self._is_joined = False
-            self._want(NOTHING)
+            self._set_assigned(NOTHING)
             return 0.0
-        self._is_joined, self._must_tell_all, self._reported = True, False, owned
+        self._is_joined, self._must_send_all, self._reported = True, False, owned
         self.generation = response.member_epoch
         if response.assignment is not None:
-            self._want(await self._named(response.assignment))
+            self._set_assigned(await self._named(response.assignment))
         return response.heartbeat_interval_ms / 1000
 
     def _request(self, owned: frozenset[TopicPartition]) -> ConsumerGroupHeartbeatRequest:
-        """What the coordinator knows is left out."""
-        tells_all = self._must_tell_all or not self._is_joined
+        """Unchanged fields are left out, except after a join or a lost response."""
+        sends_all = self._must_send_all or not self._is_joined
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=self.generation if self._is_joined else JOIN_EPOCH,
             instance_id=self.settings.instance_id,
-            rebalance_timeout_ms=self.settings.rebalance_timeout_ms if tells_all else -1,
-            subscribed_topic_names=self.topics if tells_all else None,
-            topic_partitions=self._identified(owned) if tells_all or owned != self._reported else None,
+            rebalance_timeout_ms=self.settings.rebalance_timeout_ms if sends_all else -1,
+            subscribed_topic_names=self.topics if sends_all else None,
+            topic_partitions=self._identified(owned) if sends_all or owned != self._reported else None,
         )
 
-    def _on_unanswered(self) -> None:
-        self._must_tell_all = True
+    def _on_no_response(self) -> None:
+        self._must_send_all = True
 
     def _identified(self, partitions: Iterable[TopicPartition]) -> list[TopicPartitions]:
         known = self.cluster.metadata.topics

@@ -1,4 +1,4 @@
-"""Reads the partitions that a group gives to this member: `poll`, and `commit` what was worked off."""
+"""Consumer in a group: `poll` reads the assigned partitions, `commit` commits offsets."""
 
 import asyncio
 import contextlib
@@ -19,9 +19,9 @@ from tidelog.types import NO_OFFSET, TopicPartition
 
 __all__ = ["GroupConsumer", "GroupConsumerSettings"]
 
-REPLACED = (StaleMemberEpoch, FencedMemberEpoch, UnknownMemberId, IllegalGeneration)
-"""The group has moved on; heartbeats tell where to."""
-LOOK_AGAIN_S = 0.1
+FENCED_ERRORS = (StaleMemberEpoch, FencedMemberEpoch, UnknownMemberId, IllegalGeneration)
+"""The member epoch or generation is outdated; the next heartbeat returns the current one."""
+RETRY_PAUSE_S = 0.1
 MAX_STALE_COMMITS = 50
 
 OnRevoked = Callable[[frozenset[TopicPartition]], Awaitable[None]]
@@ -30,9 +30,9 @@ OnRevoked = Callable[[frozenset[TopicPartition]], Awaitable[None]]
 class GroupConsumer:
     """`async with GroupConsumer(cluster, "group", ["topic"]) as consumer`; for one task.
 
-    Partitions come and go within `poll` only: whoever has worked off what it returned last does not lose a partition in
-    the midst of it, unless the member was given up for dead, or has not polled for `max_poll_interval_ms`; then its
-    commits are refused. `on_revoked` is the last chance to commit for partitions that go to somebody else.
+    The assignment changes within `poll` only, so that a caller does not lose a partition while it processes records.
+    Exceptions: the session has expired, or the caller has not polled for `max_poll_interval_ms`; then commits are
+    refused. `on_revoked` is the last chance to commit offsets of revoked partitions.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class GroupConsumer:
         self._reader: Consumer | None = None
         self._reading: asyncio.Task[list[ConsumedRecord]] | None = None
         self.positions: dict[TopicPartition, int] = {}
-        """Where each partition goes on, as far as known: after what `poll` has returned, and after what is never shown,
-        such as ends of transactions."""
+        """Next offset of each partition: after the records that `poll` returned, and after records that are never
+        returned, such as transaction markers."""
 
     async def __aenter__(self) -> "GroupConsumer":
         await self._cluster.topics_in_use(self._membership.topics)
@@ -62,7 +62,7 @@ class GroupConsumer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Leaves the group: the others need not wait for the session to end."""
+        """Leave the group, so that it need not wait for the session to expire."""
         try:
             await self._stop_reading()
         finally:
@@ -77,10 +77,10 @@ class GroupConsumer:
     def partitions(self) -> frozenset[TopicPartition]:
         return self._membership.owned
 
-    # -- reading
+    # ---- reading
 
     async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
-        """All records that came together next; none if nothing comes in time."""
+        """The next fetched records; empty after the timeout."""
         with self._membership.polling():
             return await self._poll(timeout_s)
 
@@ -92,17 +92,17 @@ class GroupConsumer:
             membership.changed.clear()
             if membership.failure is not None:
                 raise membership.failure
-            if membership.wanted != membership.owned:
-                await self._take_over(membership.wanted)
+            if membership.assigned != membership.owned:
+                await self._apply_assignment(membership.assigned)
             remaining_s = None if deadline is None else max(deadline - loop.time(), 0.0)
             is_waiting = not await self._start_reading()
-            records = await self._read(LOOK_AGAIN_S if is_waiting else remaining_s)
+            records = await self._read(RETRY_PAUSE_S if is_waiting else remaining_s)
             is_over = remaining_s == 0.0 if is_waiting else remaining_s is not None
             if records or (is_over and not membership.changed.is_set()):
                 return records
 
     async def _read(self, timeout_s: float | None) -> list[ConsumedRecord]:
-        """Until there is something, or the group wants something. What is read while nobody waits is for the next."""
+        """Wait for records or a new assignment. Records that arrive after the timeout go to the next poll."""
         reader = self._reader
         if reader is not None and self._reading is None:
             self._reading = asyncio.ensure_future(reader.poll())
@@ -115,32 +115,32 @@ class GroupConsumer:
         if reader is None:
             return []
         self.positions |= reader.positions
-        return self._take_what_was_read()
+        return self._completed_records()
 
-    def _take_what_was_read(self) -> list[ConsumedRecord]:
+    def _completed_records(self) -> list[ConsumedRecord]:
         reading = self._reading
         if reading is None or not reading.done():
             return []
         self._reading = None
         return reading.result()
 
-    async def _take_over(self, wanted: frozenset[TopicPartition]) -> None:
-        given_up = self._membership.owned - wanted
-        if given_up and self._on_revoked is not None:
-            with contextlib.suppress(*REPLACED):
-                await self._on_revoked(given_up)
+    async def _apply_assignment(self, assigned: frozenset[TopicPartition]) -> None:
+        revoked = self._membership.owned - assigned
+        if revoked and self._on_revoked is not None:
+            with contextlib.suppress(*FENCED_ERRORS):
+                await self._on_revoked(revoked)
         await self._stop_reading()
-        self.positions = {key: offset for key, offset in self.positions.items() if key in wanted}
-        self._membership.own(wanted)
+        self.positions = {key: offset for key, offset in self.positions.items() if key in assigned}
+        self._membership.own(assigned)
 
     async def _start_reading(self) -> bool:
-        """False if the group does not tell us from where on."""
+        """False if the committed offsets cannot be fetched now."""
         owned = self._membership.owned
         if self._reader is None and owned:
             try:
                 await self._find_positions(owned - self.positions.keys())
-            except REPLACED:
-                self._membership.hurry()
+            except FENCED_ERRORS:
+                self._membership.heartbeat_now()
                 return False
             reader = Consumer(self._cluster, self._settings.reading)
             await reader.assign(self.positions)
@@ -167,7 +167,7 @@ class GroupConsumer:
         self.positions |= positions
 
     async def _stop_reading(self) -> None:
-        """What was fetched and not returned yet is left to whoever reads next."""
+        """Fetched records that were not returned are dropped; the next owner reads them."""
         reader, self._reader = self._reader, None
         reading, self._reading = self._reading, None
         if reading is not None:
@@ -177,24 +177,24 @@ class GroupConsumer:
         if reading is not None:
             await asyncio.gather(reading, return_exceptions=True)
 
-    # -- how far we have come
+    # ---- committed offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """What `poll` has returned counts as worked off; raises what the coordinator says to who is no member now."""
+        """Commit `offsets`, by default of all records that `poll` returned. Raises an error if no longer a member."""
         offsets = dict(self.positions) if offsets is None else offsets
         stale_commits = 0
         while offsets:
             try:
                 await commit_offsets(self._coordinators, self.member, offsets, timeout_s=self._settings.timeout_s)
                 return
-            except StaleMemberEpoch:  # we are a member, and have not heard of the latest epoch
+            except StaleMemberEpoch:  # still a member, but with an outdated epoch
                 stale_commits += 1
                 if stale_commits > MAX_STALE_COMMITS:
                     raise
-            self._membership.hurry()
-            await asyncio.sleep(LOOK_AGAIN_S)
+            self._membership.heartbeat_now()
+            await asyncio.sleep(RETRY_PAUSE_S)
 
     async def rewind(self) -> None:
-        """Go on where the group has committed: what was read since then comes again."""
+        """Go back to the committed offsets: records since then are read again."""
         await self._stop_reading()
         self.positions = {}

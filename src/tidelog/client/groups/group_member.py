@@ -1,7 +1,7 @@
-"""Being a member of a group: what its coordinator wants us to read, heartbeat by heartbeat.
+"""Group membership of a consumer: heartbeats, assigned and owned partitions.
 
-A membership runs beside whoever reads. It tells in `wanted` what is to be read, and is told by `own` what is read. What
-is no longer wanted counts as given up, for the coordinator and for the next owner, when the reader has let go of it.
+A membership runs beside the reader. `assigned` are the partitions to read, `own` sets the partitions that are read now.
+A revoked partition is reported to the coordinator, and goes to its next owner, when the reader no longer owns it.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ LEAVE_TIMEOUT_S = 5.0
 
 class GroupConsumerSettings(NamedTuple):
     is_classic: bool = False
-    """Members assign partitions among themselves (JoinGroup), instead of the coordinator (KIP-848)."""
+    """The classic protocol (JoinGroup), instead of the consumer protocol (KIP-848)."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3000
-    """Both for classic groups: others are told by their coordinator."""
+    """Both for classic groups; the coordinator of a consumer group sets them itself."""
     rebalance_timeout_ms: int = 60_000
-    """How long the group waits for a member to let go of partitions, or to join again."""
+    """Maximum time for a member to give up revoked partitions, or to rejoin."""
     max_poll_interval_ms: int = 300_000
-    """Whoever does not poll for so long leaves the group, and joins again when it does."""
+    """A member that does not poll for this long leaves the group, and rejoins with the next poll."""
     instance_id: str | None = None
-    """A static member: when it is closed its partitions wait for the next of this name until its session ends."""
+    """Static membership: after `close`, partitions wait for this instance until its session expires."""
     start_at: int = END
-    """BEGINNING or END, where the group has not committed anything."""
+    """BEGINNING or END, for partitions without a committed offset."""
     timeout_s: float = 30.0
-    """How long to try to commit, or to find out what is committed."""
+    """Timeout of committing and fetching offsets."""
     reading: ConsumerSettings = ConsumerSettings()
 
 
@@ -59,17 +59,17 @@ class Membership(ABC):
         self.cluster = cluster
         self.member_id = ""
         self.generation = NO_GENERATION
-        """Or member epoch. Those of the past are kept until we have let go of all: they fence us."""
-        self.wanted = NOTHING
+        """Generation id or member epoch. Kept after fencing until all partitions are given up: it fences commits."""
+        self.assigned = NOTHING
         self.owned = NOTHING
         self.failure: Exception | None = None
-        """Why this membership has ended."""
+        """Fatal error that ended this membership."""
         self.changed = asyncio.Event()
-        """Set when there is something new in `wanted` or `failure`."""
-        self._told = asyncio.Event()
+        """Set when `assigned` or `failure` has changed."""
+        self._wake_up = asyncio.Event()
         self._polled = asyncio.Event()
         self._idle_since: float | None = None
-        """When the last poll ended; None while one is under way."""
+        """End of the last poll; None during a poll."""
         self._connections = cluster.new_connections()
         self._coordinators = Coordinators(cluster, self._connections)
         self._task: asyncio.Task[None] | None = None
@@ -79,17 +79,17 @@ class Membership(ABC):
         return GroupMember(self.group_id, self.generation, self.member_id, self.settings.instance_id)
 
     def own(self, partitions: frozenset[TopicPartition]) -> None:
-        """So much is read from now on, and nothing else."""
+        """Exactly these partitions are read from now on."""
         self.owned = partitions
-        self._told.set()
+        self._wake_up.set()
 
-    def hurry(self) -> None:
-        """Ask the coordinator now."""
-        self._told.set()
+    def heartbeat_now(self) -> None:
+        """Send a heartbeat now."""
+        self._wake_up.set()
 
     @contextlib.contextmanager
     def polling(self) -> Iterator[None]:
-        """Whoever reads waits for records, or for what the group wants."""
+        """The reader polls: max_poll_interval_ms does not run."""
         self._idle_since = None
         self._polled.set()
         try:
@@ -102,7 +102,7 @@ class Membership(ABC):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Leaves the group, if that is possible within a moment."""
+        """Leave the group, within LEAVE_TIMEOUT_S at most."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -119,60 +119,62 @@ class Membership(ABC):
     async def _run(self) -> None:
         backoff = Backoff(self.cluster.randomness)
         while self.failure is None:
-            self._told.clear()
+            self._wake_up.clear()
             if self._remaining_idle_s() <= 0:
-                await self._stay_away()
+                await self._leave_until_polled()
             try:
-                pause_s = min(await self._beat(), self._remaining_idle_s())
+                pause_s = min(await self._heartbeat(), self._remaining_idle_s())
                 backoff.reset()
-            except Exception as error:  # noqa: BLE001 - whoever reads is told
+            except Exception as error:  # noqa: BLE001 - raised by the next poll
                 self._coordinators.forget(KeyType.GROUP, self.group_id)
-                self._on_unanswered()
+                self._on_no_response()
                 pause_s = backoff.next_s()
                 if not is_retriable(error):
-                    logger.warning("left by the group: group=%s reason=%s", self.group_id, error)
+                    logger.warning("group membership failed group=%s reason=%s", self.group_id, error)
                     self.failure = error
-                    self._want(NOTHING)
+                    self._set_assigned(NOTHING)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await self._told.wait()
+                    await self._wake_up.wait()
 
     def _remaining_idle_s(self) -> float:
         if self._idle_since is None:
             return math.inf
         return self._idle_since + self.settings.max_poll_interval_ms / 1000 - asyncio.get_running_loop().time()
 
-    async def _stay_away(self) -> None:
-        """Others read our partitions until somebody polls here."""
+    async def _leave_until_polled(self) -> None:
+        """Leave the group until the next poll, so that other members read these partitions."""
         logger.warning(
-            "not polled for too long: group=%s limit_ms=%d", self.group_id, self.settings.max_poll_interval_ms
+            "left group: poll interval exceeded group=%s limit_ms=%d",
+            self.group_id,
+            self.settings.max_poll_interval_ms,
         )
         self._polled.clear()
         await self._try_to_leave()
         self._on_left()
-        self._want(NOTHING)
+        self._set_assigned(NOTHING)
         await self._polled.wait()
 
-    def _want(self, partitions: frozenset[TopicPartition]) -> None:
-        self.wanted = partitions
+    def _set_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self.assigned = partitions
         self.changed.set()
 
     async def _ask(self, request: Request, answer_type: type[R], timeout_s: float | None = None) -> R:
-        """One attempt: the next one may have something else to say."""
+        """One attempt: a retry may need other content."""
         connection = await self._coordinators.connection(KeyType.GROUP, self.group_id)
         return await connection.ask(request, answer_type, timeout_s=timeout_s or self.cluster.request_timeout_s)
 
     @abstractmethod
-    async def _beat(self) -> float:
-        """One exchange with the coordinator; the seconds until the next, unless there is something to tell."""
+    async def _heartbeat(self) -> float:
+        """One exchange with the coordinator. Returns the seconds until the next one."""
 
     @abstractmethod
-    def _on_unanswered(self) -> None:
-        """Nobody knows whether the coordinator has heard us."""
+    def _on_no_response(self) -> None:
+        """It is unknown whether the coordinator has received the request."""
 
     @abstractmethod
     async def _leave(self) -> None: ...
 
     @abstractmethod
     def _on_left(self) -> None:
-        """The next beat joins, as soon as we have let go of all."""
+        """The next heartbeat joins, once all partitions are given up."""

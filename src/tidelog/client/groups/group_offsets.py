@@ -1,4 +1,4 @@
-"""How far a group has come: asked for and noted by one of its members."""
+"""Committed offsets of a group: commit and fetch."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
@@ -25,11 +25,11 @@ from tidelog.types import TopicPartition
 T = TypeVar("T")
 
 LAST_WITH_TOPIC_NAMES = 9
-"""Of OffsetCommit and OffsetFetch: later versions name topics by their ids."""
+"""Last version of OffsetCommit and OffsetFetch with topic names; later versions use topic ids."""
 
 
 class GroupMember(NamedTuple):
-    """A consumer, as far as its offsets go: a coordinator refuses those of a member that was replaced (KIP-447)."""
+    """Identity of a member in offset commits: the coordinator refuses outdated generations (KIP-447)."""
 
     group_id: str
     generation: int = -1
@@ -39,7 +39,7 @@ class GroupMember(NamedTuple):
 
 class Committed(NamedTuple):
     offset: int
-    """-1 where the group has committed none."""
+    """-1 if nothing is committed."""
     leader_epoch: int = -1
     metadata: str = ""
 
@@ -52,9 +52,9 @@ async def fetch_offsets(
     require_stable: bool,
     timeout_s: float,
 ) -> dict[TopicPartition, Committed]:
-    """The next offset to read of each partition, or, if None are named, of all that the group has committed.
+    """Committed offsets of these partitions, or of all if None.
 
-    With `require_stable`, waits for transactions that may be about to commit later ones (KIP-447).
+    `require_stable` waits for pending transactional commits (KIP-447).
     """
     indexes = None if partitions is None else by_topic(partitions, lambda key: key.partition)
     request = OffsetFetchRequest(
@@ -91,7 +91,7 @@ async def fetch_offsets(
 
 
 def _named(make: Callable[..., T], indexes: Mapping[str, list[int]] | None) -> list[T] | None:
-    """None asks for all topics."""
+    """None requests all topics."""
     if indexes is None:
         return None
     return [make(name=topic, partition_indexes=found) for topic, found in indexes.items()]
@@ -100,7 +100,7 @@ def _named(make: Callable[..., T], indexes: Mapping[str, list[int]] | None) -> l
 async def commit_offsets(
     coordinators: Coordinators, member: GroupMember, offsets: Mapping[TopicPartition, int], *, timeout_s: float
 ) -> None:
-    """Refused to whoever is not a member in this generation, while the group has members."""
+    """Commit offsets. While the group has members, only members of the current generation may commit."""
     topics = by_topic(
         offsets,
         lambda key: OffsetCommitRequestPartition(

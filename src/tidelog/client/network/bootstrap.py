@@ -1,4 +1,4 @@
-"""Where a client first looks for its cluster: `host:port,host:port`."""
+"""Bootstrap servers: parsing of `host:port,host:port`."""
 
 import re
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Address(NamedTuple):
 
 
 class BadBootstrap(ValueError):
-    """The message says which part is wrong and how it should look."""
+    """The message names the wrong part and the expected form."""
 
 
 def parse_bootstrap(text: str) -> list[Address]:

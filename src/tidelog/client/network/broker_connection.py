@@ -1,4 +1,4 @@
-"""The kept connection to one broker: opened when it is first needed, and again when it was lost or the broker moved."""
+"""Persistent connection to one broker: opened on demand, reopened if it was lost or the broker has moved."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,9 +16,9 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class BrokerConnection:
-    """Shared by everybody who asks this broker; requests are pipelined.
+    """Shared by all users of this broker; requests are pipelined.
 
-    Owners add what differs: the order of control requests, one Fetch in flight, how long to try and how long to rest.
+    Owners add the rest: order of control requests, one Fetch in flight, retries and backoff.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class BrokerConnection:
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        """`address` tells where the broker is now, or raises ConnectionLost."""
+        """`address` returns the current address of the broker, or raises ConnectionLost."""
         self._network = network
         self._client_id = client_id
         self._address = address
@@ -56,14 +56,14 @@ class BrokerConnection:
         return connection
 
     async def _open(self, timeout_s: float) -> ClientConnection:
-        self.close("the broker has another address now")
+        self.close("the address of the broker has changed")
         self._connection = await ClientConnection.open(
             self._network, *self._address(), self._client_id, timeout_s=timeout_s
         )
         return self._connection
 
     async def ask(self, request: Request, answer_type: type[ResponseT], timeout_s: float) -> ResponseT:
-        """Raises ConnectionLost, whatever it was that kept the broker from answering."""
+        """Raises ConnectionLost for any reason without a response."""
         connection = await self.connected()
         try:
             return await connection.ask(request, answer_type, timeout_s=timeout_s)

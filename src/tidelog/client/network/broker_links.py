@@ -1,4 +1,4 @@
-"""The connections of a broker to other brokers, and to itself, for what coordinators and partition leaders ask."""
+"""Connections of a broker to other brokers and to itself, for transaction markers and verification."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,7 +17,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class BrokerLinks:
-    """Brokers are found by their id, in the image of now, and reached through the listener for brokers."""
+    """Finds brokers by id in the current image, and connects to their inter-broker listener."""
 
     def __init__(
         self, network: Network, client_id: str, image: Callable[[], ClusterImage], listener_name: str | None = None
@@ -31,7 +31,7 @@ class BrokerLinks:
     async def ask(
         self, broker_id: BrokerId, request: Request, answer_type: type[ResponseT], timeout_s: float
     ) -> ResponseT:
-        """Raises ConnectionLost, whatever it was that kept the broker from answering."""
+        """Raises ConnectionLost for any reason without a response."""
         connection = self._connections.get(broker_id)
         if connection is None:
             connection = self._connections[broker_id] = BrokerConnection(
@@ -46,7 +46,7 @@ class BrokerLinks:
         broker = self._image().brokers.get(broker_id)
         endpoint = None if broker is None else broker.inter_broker_endpoint(self._listener_name)
         if endpoint is None:
-            raise ConnectionLost(f"broker {broker_id} is not there")
+            raise ConnectionLost(f"broker {broker_id} is not alive")
         return Address(endpoint.host, endpoint.port)
 
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""Lanes to other brokers: one request to a broker is under way, everything else is gathered for the next one."""
+"""Request queue to one broker: one request in flight, further items are collected for the next one.
+
+Used for transaction markers and verification (Kafka's InterBrokerSendThread and TxnMarkerQueue).
+"""
 
 import asyncio
 from collections import defaultdict
@@ -14,7 +17,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class Links(Protocol):
-    """What lanes need of `BrokerLinks`. Raises ConnectionLost, whatever it was that kept the broker from answering."""
+    """The part of `BrokerLinks` that queues need. Raises ConnectionLost for any reason without a response."""
 
     async def ask(
         self, broker_id: BrokerId, request: Request, answer_type: type[ResponseT], timeout_s: float
@@ -22,7 +25,7 @@ class Links(Protocol):
 
 
 class BrokerRequestQueue(Generic[Item, Parts]):
-    """What one broker is to be asked: items, such as transactions, each with the partitions that it is about."""
+    """Queued items for one broker, such as transactions, each with its partitions."""
 
     def __init__(
         self,
@@ -32,7 +35,7 @@ class BrokerRequestQueue(Generic[Item, Parts]):
         parts: Callable[[], Parts],
         max_items: int,
     ) -> None:
-        """`send` takes some of the queue and asks the broker; it is called until nothing is left."""
+        """`send` takes items off the queue and sends one request. It is called until the queue is empty."""
         self._send = send
         self._key = key
         self._max_items = max_items
@@ -40,7 +43,7 @@ class BrokerRequestQueue(Generic[Item, Parts]):
         self.queue: dict[Item, Parts] = defaultdict(parts)
 
     def run(self) -> None:
-        """Something was queued: it is sent now, or after what is under way."""
+        """Call after queueing: items are sent now, or after the request in flight."""
         if self._task is None and self.queue:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -52,7 +55,7 @@ class BrokerRequestQueue(Generic[Item, Parts]):
             self._task = None
 
     def take(self) -> dict[Item, Parts]:
-        """For one request. A response tells items apart by their key, so that each key is there once."""
+        """Items for one request. Responses identify items by key, so each key occurs once."""
         taken: dict[Hashable, Item] = {}
         for item in self.queue:
             if len(taken) < self._max_items:
@@ -60,13 +63,13 @@ class BrokerRequestQueue(Generic[Item, Parts]):
         return {item: self.queue.pop(item) for item in taken.values()}
 
     def cancel(self) -> "asyncio.Task[None] | None":
-        """The task that ends now, if there is one."""
+        """Cancel the request in flight; returns its task."""
         if self._task is not None:
             self._task.cancel()
         return self._task
 
 
-async def close_queues(broker_request_queue: Iterable[BrokerRequestQueue[Item, Parts]]) -> None:
-    """Returns when nothing is under way."""
-    tasks = [task for lane in broker_request_queue if (task := lane.cancel()) is not None]
+async def close_queues(queues: Iterable[BrokerRequestQueue[Item, Parts]]) -> None:
+    """Cancel all requests in flight and wait for them."""
+    tasks = [task for queue in queues if (task := queue.cancel()) is not None]
     await asyncio.gather(*tasks, return_exceptions=True)

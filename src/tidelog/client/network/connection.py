@@ -1,4 +1,4 @@
-"""One connection to a broker: which versions it speaks, and asking it things."""
+"""One connection to a broker: API version negotiation, requests and responses (NetworkClient)."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from tidelog import __version__
-from tidelog.client.network.in_flight import AwaitedAnswer, ConnectionLost, Pipeline
+from tidelog.client.network.in_flight import ConnectionLost, InFlightRequest, InFlightRequests
 from tidelog.config.listeners import host_and_port
 from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError, UnsupportedVersion
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
@@ -24,40 +24,40 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class ClientConnection:
-    """Pipelined requests, answered in order. A broker that breaks the protocol loses the connection."""
+    """Pipelined requests, answered in order. A protocol violation closes the connection."""
 
-    def __init__(self, pipeline: Pipeline, host: str, port: int) -> None:
-        self._pipeline = pipeline
+    def __init__(self, in_flight: InFlightRequests, host: str, port: int) -> None:
+        self._in_flight = in_flight
         self.host = host
         self.port = port
         self._broker_versions: dict[int, Versions] = {}
         self._versions: dict[int, int] = {}
         self.supported_features: dict[str, int] = {}
-        """What this broker can do, in which version at most."""
+        """Features of this broker, with their maximum version."""
         self.finalized_features: dict[str, int] = {}
-        """What the whole cluster does, in which version (KIP-584)."""
+        """Finalized features of the cluster, with their level (KIP-584)."""
 
     @classmethod
     async def open(
         cls, network: Network, host: str, port: int, client_id: str, *, timeout_s: float = 30.0
     ) -> "ClientConnection":
-        """Connected, and told by ApiVersions what the broker speaks; raises ConnectionLost."""
+        """Connect and negotiate versions with ApiVersions. Raises ConnectionLost."""
         address = host_and_port(host, port)
-        pipelines: list[Pipeline] = []
+        created: list[InFlightRequests] = []
 
-        def attach(channel: Channel) -> Pipeline:
-            pipelines.append(Pipeline(channel, client_id))
-            return pipelines[0]
+        def attach(channel: Channel) -> InFlightRequests:
+            created.append(InFlightRequests(channel, client_id))
+            return created[0]
 
         try:
             async with asyncio.timeout(timeout_s):
                 await network.connect(host, port, attach)
-                connection = cls(pipelines[0], host, port)
+                connection = cls(created[0], host, port)
                 await connection._learn_versions()
                 return connection
         except BaseException as error:
-            if pipelines:
-                pipelines[0].close("could not be set up")
+            if created:
+                created[0].close("cannot set up the connection")
             if isinstance(error, TimeoutError):
                 raise ConnectionLost(f"{address} did not answer within {timeout_s:g} s") from None
             if isinstance(error, OSError | UnicodeError):
@@ -72,7 +72,7 @@ class ClientConnection:
             response = await self._ask_versions(min(known.get(API_VERSIONS_KEY, 0), latest))
         if response.error_code != NO_ERROR:
             name = ERRORS_BY_CODE.get(response.error_code, UnknownServerError).__name__
-            raise ConnectionLost(f"{self.address} does not tell its versions: error {response.error_code} ({name})")
+            raise ConnectionLost(f"{self.address} refuses ApiVersions: error {response.error_code} ({name})")
         self._broker_versions = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
         self.supported_features = {each.name: each.max_version for each in response.supported_features}
         self.finalized_features = {each.name: each.max_version_level for each in response.finalized_features}
@@ -81,7 +81,7 @@ class ClientConnection:
         request = ApiVersionsRequest(client_software_name="tidelog", client_software_version=__version__)
         return await self.ask(request, ApiVersionsResponse, version=version)
 
-    # -- what it is
+    # ---- state
 
     @property
     def address(self) -> str:
@@ -89,23 +89,23 @@ class ClientConnection:
 
     @property
     def is_closed(self) -> bool:
-        return self._pipeline.closed_because is not None
+        return self._in_flight.closed_because is not None
 
     @property
     def requests_in_flight(self) -> int:
-        return self._pipeline.requests_in_flight
+        return self._in_flight.requests_in_flight
 
     @property
     def on_closed(self) -> Callable[[str], None] | None:
-        """Called once with the reason, after everybody who waits for an answer was told."""
-        return self._pipeline.on_closed_hook
+        """Called once with the reason, after `on_lost` of all requests in flight."""
+        return self._in_flight.on_closed_hook
 
     @on_closed.setter
     def on_closed(self, listener: Callable[[str], None] | None) -> None:
-        self._pipeline.on_closed_hook = listener
+        self._in_flight.on_closed_hook = listener
 
     def version_of(self, request_type: type[Request]) -> int:
-        """The highest version that both sides speak; raises UnsupportedVersion."""
+        """The highest version that both sides support. Raises UnsupportedVersion."""
         version = self._versions.get(request_type.__api_key__)
         if version is None:
             version = self._versions[request_type.__api_key__] = self._negotiate(request_type)
@@ -115,13 +115,15 @@ class ClientConnection:
         ours, theirs = request_type.__versions__, self._broker_versions.get(request_type.__api_key__)
         name = request_type.__name__.removesuffix("Request")
         if theirs is None:
-            raise UnsupportedVersion(f"the broker at {self.address} does not know {name}")
+            raise UnsupportedVersion(f"the broker at {self.address} does not support {name}")
         version = min(ours.last, theirs.last)
         if version not in ours or version not in theirs:
-            raise UnsupportedVersion(f"the broker at {self.address} has {name} in versions {theirs}, we in {ours}")
+            raise UnsupportedVersion(
+                f"the broker at {self.address} supports versions {theirs} of {name}, this client {ours}"
+            )
         return version
 
-    # -- asking
+    # ---- requests
 
     def send(
         self,
@@ -131,16 +133,16 @@ class ClientConnection:
         *,
         version: int | None = None,
     ) -> None:
-        """`on_answer` runs while the memory of its frame is valid: records are views into it.
+        """Send a request. `on_answer` runs while the memory of its frame is valid: records are views into it.
 
-        It leaves at the end of this turn of the loop, or of the wake-up if this is called within `on_answer`.
-        Exactly one of the two is called, once, never before this returns.
+        The request is flushed at the end of this loop turn, or of the wake-up if called within `on_answer`. Exactly
+        one of the two callbacks is called, once, and never before this returns.
         """
         self._send(request, on_answer, on_lost, version, is_kept=False)
 
     def send_without_answer(self, request: Request, *, version: int | None = None) -> None:
-        """For Produce with acks=0, which brokers do not answer."""
-        self._pipeline.send(request, self.version_of(type(request)) if version is None else version, None)
+        """For Produce with acks=0, which has no response."""
+        self._in_flight.send(request, self.version_of(type(request)) if version is None else version, None)
 
     async def ask(
         self,
@@ -150,7 +152,7 @@ class ClientConnection:
         timeout_s: float | None = None,
         version: int | None = None,
     ) -> ResponseT:
-        """The answer, which may be kept. Raises ConnectionLost, also if time runs out, which ends the connection."""
+        """The response, in its own memory. Raises ConnectionLost; a timeout closes the connection."""
         answer: Deferred[Response] = Deferred()
         self._send(request, answer.resolve, answer.fail, version, is_kept=True)
         try:
@@ -158,7 +160,7 @@ class ClientConnection:
                 response = await answer.wait()
         except TimeoutError:
             self.close(f"{type(request).__name__} was not answered within {timeout_s:g} s")
-            raise self._pipeline.lost() from None
+            raise self._in_flight.lost() from None
         if not isinstance(response, answer_type):
             raise TypeError(f"{type(request).__name__} is answered with {type(response).__name__}")
         return response
@@ -175,15 +177,15 @@ class ClientConnection:
         if version is None:
             version = self.version_of(type(request))
         decode = _decoder_of_answer(request.__api_key__, version)
-        awaited = AwaitedAnswer(request, version, decode, on_answer, on_lost, is_kept=is_kept)
-        self._pipeline.send(request, version, awaited)
+        pending = InFlightRequest(request, version, decode, on_answer, on_lost, is_kept=is_kept)
+        self._in_flight.send(request, version, pending)
 
     async def drained(self) -> None:
-        """Returns when everything sent has left, or the connection is gone."""
-        await self._pipeline.drained()
+        """Wait until everything is sent, or the connection is closed."""
+        await self._in_flight.drained()
 
     def close(self, reason: str = "no longer needed") -> None:
-        self._pipeline.close(reason)
+        self._in_flight.close(reason)
 
 
 def _decoder_of_answer(api_key: int, version: int) -> Decoder[Response]:
@@ -193,7 +195,7 @@ def _decoder_of_answer(api_key: int, version: int) -> Decoder[Response]:
 
 
 def _decode_versions(version: int, frame: Buffer, position: int) -> tuple[Response, int]:
-    """A broker that lacks the version asked for says so in the form of version 0 (KIP-511)."""
+    """A broker that does not support the version responds in version 0 (KIP-511)."""
     error_code = int.from_bytes(frame[position : position + 2], "big")
     return decoder(ApiVersionsResponse, 0 if error_code == UnsupportedVersion.code else version)(frame, position)
 

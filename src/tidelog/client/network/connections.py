@@ -1,4 +1,4 @@
-"""The connections of one client: one to each broker, opened when needed and again when lost; and some to borrow."""
+"""Connections of one client: a shared one to each broker, and spare ones for exclusive use."""
 
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.broker_connection import CONNECT_TIMEOUT_S, BrokerConnection
@@ -19,7 +19,7 @@ class Connections:
         return connection is not None and connection.is_open
 
     async def to(self, address: Address) -> ClientConnection:
-        """Shared by everybody who asks; raises ConnectionLost."""
+        """The shared connection to a broker. Raises ConnectionLost."""
         connection = self._by_address.get(address)
         if connection is None:
             connection = BrokerConnection(self._network, self._client_id, lambda: address)
@@ -33,7 +33,7 @@ class Connections:
 
 
 class SpareConnections:
-    """To be borrowed by one at a time, for requests that a broker may hold back."""
+    """For exclusive use, for requests whose response a broker may delay."""
 
     def __init__(self, network: Network, client_id: str) -> None:
         self._network = network
@@ -50,7 +50,7 @@ class SpareConnections:
         return await ClientConnection.open(self._network, *address, self._client_id, timeout_s=CONNECT_TIMEOUT_S)
 
     def give_back(self, connection: ClientConnection) -> None:
-        """One that still waits for an answer is of no use to the next."""
+        """A connection with requests in flight is closed: its next user would wait for them."""
         spare = self._spare.setdefault(Address(connection.host, connection.port), [])
         if connection.is_closed or connection.requests_in_flight or len(spare) >= MAX_SPARE_PER_BROKER:
             connection.close()

@@ -1,4 +1,4 @@
-"""Requests on one channel and their answers, which a broker gives in the order it was asked."""
+"""In-flight requests of one channel. A broker sends the responses in the order of the requests."""
 
 import asyncio
 import logging
@@ -21,11 +21,11 @@ MAX_CORRELATION_ID = 2**31 - 1
 
 
 class ConnectionLost(Exception):
-    """The connection ended, or never began; the message is the reason as a sentence."""
+    """The connection was closed or could not be opened. The message is the reason as a sentence."""
 
 
-class AwaitedAnswer:
-    """A request that was sent. One of `on_answer` and `on_lost` is called, once."""
+class InFlightRequest:
+    """A request without its response. Exactly one of `on_answer` and `on_lost` is called, once."""
 
     __slots__ = ("api_key", "correlation_id", "decode", "is_kept", "on_answer", "on_lost", "version")
 
@@ -44,17 +44,17 @@ class AwaitedAnswer:
         self.decode = decode
         self.on_answer = on_answer
         self.on_lost = on_lost
-        self.is_kept = is_kept  # the answer outlives its frame
+        self.is_kept = is_kept  # the response outlives its frame
 
 
-class Pipeline:
-    """Receives the frames of one channel. What is sent within one turn of the loop leaves in one write."""
+class InFlightRequests:
+    """Sends requests and receives frames of one channel. Requests of one loop turn leave in one write."""
 
     def __init__(self, channel: Channel, client_id: str) -> None:
         self._channel = channel
         self._client_id = client_id
         self.peer = host_and_port(channel.peer_host, channel.peer_port)
-        self._awaited: deque[AwaitedAnswer] = deque()
+        self._pending: deque[InFlightRequest] = deque()
         self._last_id = 0
         self._in_wake_up = False
         self._is_flush_due = False
@@ -64,23 +64,23 @@ class Pipeline:
 
     @property
     def requests_in_flight(self) -> int:
-        return len(self._awaited)
+        return len(self._pending)
 
-    # -- sending
+    # ---- sending
 
-    def send(self, request: Request, version: int, awaited: AwaitedAnswer | None) -> None:
-        """Raises UnencodableMessage, and then nothing was sent."""
+    def send(self, request: Request, version: int, pending: InFlightRequest | None) -> None:
+        """Raises UnencodableMessage before anything is sent."""
         correlation_id = self._last_id + 1 if self._last_id < MAX_CORRELATION_ID else 0
         parts: list[FramePart] = [request_header(request.__api_key__, version, correlation_id, self._client_id)]
         encoder(type(request), version)(request, parts.append)
         if self.closed_because is not None:
-            if awaited is not None:
-                asyncio.get_running_loop().call_soon(awaited.on_lost, self.lost())
+            if pending is not None:
+                asyncio.get_running_loop().call_soon(pending.on_lost, self.lost())
             return
         self._last_id = correlation_id
-        if awaited is not None:
-            awaited.correlation_id = correlation_id
-            self._awaited.append(awaited)
+        if pending is not None:
+            pending.correlation_id = correlation_id
+            self._pending.append(pending)
         self._queue(parts)
 
     def _queue(self, parts: Sequence[FramePart]) -> None:
@@ -99,25 +99,27 @@ class Pipeline:
             self._drained.clear()
             await self._drained.wait()
 
-    # -- FrameReceiver
+    # ---- FrameReceiver
 
     def on_frame(self, frame: memoryview) -> None:
         self._in_wake_up = True
-        if not self._awaited:
-            self.close("the broker sent an answer to nothing")
+        if not self._pending:
+            self.close("the broker sent a response without a request")
             return
-        awaited = self._awaited[0]
+        pending = self._pending[0]
         try:
-            response = _read(memoryview(bytes(frame)) if awaited.is_kept else frame, awaited)
+            response = _read(memoryview(bytes(frame)) if pending.is_kept else frame, pending)
         except MalformedMessage as error:
-            self.close(f"the broker sent a malformed answer: {error}")
+            self.close(f"the broker sent a malformed response: {error}")
             return
-        self._awaited.popleft()
+        self._pending.popleft()
         try:
-            awaited.on_answer(response)
+            pending.on_answer(response)
         except Exception:
-            logger.exception("connection closed: failed on an answer peer=%s api_key=%d", self.peer, awaited.api_key)
-            self.close("failed on an answer")
+            logger.exception(
+                "connection closed: cannot process response peer=%s api_key=%d", self.peer, pending.api_key
+            )
+            self.close("cannot process a response")
 
     def on_frames_done(self) -> None:
         self._in_wake_up = False
@@ -131,15 +133,15 @@ class Pipeline:
             return
         self.closed_because = reason
         self._drained.set()
-        awaited, self._awaited = self._awaited, deque()
-        for one in awaited:
+        pending, self._pending = self._pending, deque()
+        for one in pending:
             _call(one.on_lost, self.lost())
         if self.on_closed_hook is not None:
             _call(self.on_closed_hook, reason)
             self.on_closed_hook = None
 
     def lost(self) -> ConnectionLost:
-        return ConnectionLost(f"the connection to {self.peer} is gone: {self.closed_because}")
+        return ConnectionLost(f"the connection to {self.peer} is closed: {self.closed_because}")
 
     def close(self, reason: str) -> None:
         if self.closed_because is None:
@@ -147,11 +149,11 @@ class Pipeline:
             self._channel.close(reason)
 
 
-def _read(frame: memoryview, awaited: AwaitedAnswer) -> Response:
-    correlation_id, position = read_response_header(frame, awaited.api_key, awaited.version)
-    if correlation_id != awaited.correlation_id:
-        raise MalformedMessage(f"it has correlation id {correlation_id} instead of {awaited.correlation_id}")
-    response, _ = awaited.decode(frame, position)
+def _read(frame: memoryview, pending: InFlightRequest) -> Response:
+    correlation_id, position = read_response_header(frame, pending.api_key, pending.version)
+    if correlation_id != pending.correlation_id:
+        raise MalformedMessage(f"correlation id {correlation_id} instead of {pending.correlation_id}")
+    response, _ = pending.decode(frame, position)
     return response
 
 
@@ -159,4 +161,4 @@ def _call(function: Callable[[T], None], argument: T) -> None:
     try:
         function(argument)
     except Exception:
-        logger.exception("a listener failed on the end of its connection")
+        logger.exception("close callback of a connection failed")

@@ -1,4 +1,4 @@
-"""Trying again: pauses that grow, with some chance in them, until time is up."""
+"""Retries with exponential backoff and jitter, until a timeout."""
 
 import asyncio
 
@@ -12,11 +12,11 @@ JITTER_PERCENT = 20
 
 
 class GaveUp(Exception):
-    """Nothing but errors that may pass, for as long as we were willing to try; the message has the last of them."""
+    """Only retriable errors until the timeout; the message has the last of them."""
 
 
 class Backoff:
-    """The next pause: twice as long each time. With `randomness` more or less: clients do not come back in step."""
+    """Pauses that double each time. `randomness` adds jitter, so that clients do not retry in step."""
 
     def __init__(
         self, randomness: Randomness | None, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S
@@ -39,7 +39,7 @@ class Backoff:
 
 
 class Attempts:
-    """The attempts at one thing. After a failed one, `after` waits, or raises if it makes no sense to go on."""
+    """Attempts of one operation. `after` waits before the next attempt, or raises if there is none."""
 
     def __init__(self, what: str, timeout_s: float, randomness: Randomness, *, started_at: float | None = None) -> None:
         self._what = what

@@ -1,4 +1,4 @@
-"""The background tasks of a client: they end with it, and none fails unseen."""
+"""Background tasks of a client: cancelled with it, and failures are raised."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,12 +6,12 @@ from typing import Any
 
 
 class BackgroundTasks:
-    """A task group for a class that is itself entered and left; its tasks run until then."""
+    """A task group for a class that is itself a context manager."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._tasks: dict[asyncio.Task[None], None] = {}
-        """In the order of their start, in which they are cancelled: the same in every run of a simulation."""
+        """In start order, which is the order of cancellation: simulations must be repeatable."""
 
     async def open(self) -> None:
         await self._group.__aenter__()
@@ -22,10 +22,10 @@ class BackgroundTasks:
         task.add_done_callback(self._tasks.pop)
 
     async def close(self, error: BaseException | None) -> None:
-        """Cancels all. `error` is what the owner is left by."""
+        """Cancel all tasks. `error` is the exception that left the owner's block."""
         for task in list(self._tasks):
             task.cancel()
-        # The group must know of a cancellation, which may be its own; other errors it would wrap.
+        # The group must see a cancellation, which may be its own. It would wrap other errors in an ExceptionGroup.
         if isinstance(error, asyncio.CancelledError):
             await self._group.__aexit__(type(error), error, error.__traceback__)
         else:

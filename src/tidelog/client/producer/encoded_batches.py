@@ -1,4 +1,4 @@
-"""Writes batches that somebody else has encoded: all that is left to do is to number and deliver them."""
+"""Producer of encoded batches: assigns sequence numbers and delivers them."""
 
 import asyncio
 from typing import NamedTuple
@@ -15,15 +15,15 @@ from tidelog.types import TopicPartition
 
 
 class EncodedBatch(NamedTuple):
-    """It is changed in place when it is sent: whoever hands it over must not touch it again."""
+    """Modified in place when it is sent: the caller must not use it again."""
 
     data: bytearray
-    """A batch of format v2 with base offset 0, without producer and CRC."""
+    """A v2 batch with base offset 0, without producer fields and CRC."""
     record_count: int
 
 
 class BatchProducer:
-    """`async with BatchProducer(cluster) as producer`. Batches of one partition stay in the order of the calls."""
+    """`async with BatchProducer(cluster) as producer`. Batches of one partition keep the order of the calls."""
 
     def __init__(
         self, cluster: Cluster, settings: ProducerSettings | None = None, identity: ProducerIdentity | None = None
@@ -42,14 +42,14 @@ class BatchProducer:
         return self._writers.acknowledged_records
 
     async def send(self, topic_partition: TopicPartition, batch: EncodedBatch) -> None:
-        """Returns when there is room for the batch; raises the first failure of those before it."""
+        """Returns when the batch is buffered. Raises the first failure of earlier batches."""
         await self._writers.wait_for_room()
         self._writers.raise_failure()
         topic = await self._writers.find_topic(topic_partition.topic)
         writer = self._writers.of(topic_partition, topic)
         sealed = _SealedBatch(topic_partition, asyncio.get_running_loop().time(), len(batch.data), batch)
         writer.append_batch(sealed)
-        self._writers.note_held(sealed.size_bytes)
+        self._writers.add_buffered_bytes(sealed.size_bytes)
 
     async def flush(self) -> None:
         """Returns when everything sent so far is acknowledged; raises the first failure."""
@@ -57,7 +57,7 @@ class BatchProducer:
 
 
 class _SealedBatch(Batch):
-    """Ready from the start. Its bytes get their CRC when they get their numbers, or before they are first sent."""
+    """Complete from the start. The CRC is set with the sequence numbers, or before the first send."""
 
     def __init__(
         self, topic_partition: TopicPartition, created_at: float, size_bytes: int, batch: EncodedBatch
@@ -89,7 +89,7 @@ class _SealedBatch(Batch):
         return self._batch.data
 
     def split(self) -> "tuple[_SealedBatch, _SealedBatch]":
-        """The slow way, through the records: a producer that knows its topic's limit never comes here."""
+        """Slow, through the records. Not needed if the producer respects the topic's max.message.bytes."""
         compression = codec_of(read_header(self._batch.data))
         records = list(records_of(self._batch.data))
         middle, half_bytes = len(records) // 2, self.size_bytes // 2

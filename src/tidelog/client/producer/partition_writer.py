@@ -1,4 +1,4 @@
-"""Delivers the batches of one partition, one at a time and in order, whoever leads it."""
+"""Writer of one partition: delivers batches in order, one in flight, to the current leader."""
 
 import asyncio
 import logging
@@ -35,11 +35,11 @@ from tidelog.types import ZERO_UUID, TopicPartition
 logger = logging.getLogger(__name__)
 
 GRACE_S = 5.0
-"""How much longer than the broker we wait: its answer says more than our own impatience."""
+"""Extra time beyond the broker's timeout: the broker's error is more precise than a timeout here."""
 
 
 class PartitionWriter:
-    """With one batch under way at a time, nothing can overtake anything; what comes meanwhile fills the next."""
+    """One batch in flight keeps the order. Records that arrive meanwhile fill the next batch."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class PartitionWriter:
         self._next_sequence = 0
 
     def append(self, record: Record, size_bytes: int) -> tuple[Delivery, bool]:
-        """The record's delivery, and whether it had to begin a batch because the one before is full."""
+        """The delivery of the record, and whether it started a new batch because the previous one was full."""
         batch = self._batches[-1] if self._batches else None
         is_full = batch is not None and batch.size_bytes + size_bytes > self._settings.batch_bytes
         if not isinstance(batch, FillingBatch) or is_full or batch.identity is not None:
@@ -77,16 +77,16 @@ class PartitionWriter:
         return batch
 
     def append_batch(self, batch: Batch) -> None:
-        """It is sent when it is ready and its turn has come."""
+        """Sent when it is ready, after all batches before it."""
         self._batches.append(batch)
         self._has_batches.set()
 
-    def hurry(self) -> None:
+    def send_now(self) -> None:
         for batch in self._batches:
             batch.ready.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Deliver batches until cancelled."""
         try:
             while True:
                 while not self._batches:
@@ -98,7 +98,7 @@ class PartitionWriter:
             while self._batches:
                 self._fail(self._batches.popleft(), _closed())
 
-    # -- one batch
+    # ---- one batch
 
     async def _deliver(self, batch: Batch) -> None:
         try:
@@ -121,12 +121,12 @@ class PartitionWriter:
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         batch.outcome.set_exception(error)
-        batch.outcome.exception()  # looked at: nobody has to await the delivery
+        batch.outcome.exception()  # mark as retrieved: callers need not await the delivery
         if batch.identity is not None:
-            # Whether it was written may be unknown, and so which sequence comes next: begin again as somebody else.
+            # It may or may not be written, so the next sequence is unknown: continue with a new producer id.
             self._producer_identity.renew(batch.identity)
             self._identity = None
-            # A part of a batch that may be written as a whole would be written twice under another identity.
+            # A part of a split batch that may be written would be written twice under another producer id.
             doubtful = [each for each in self._batches if each.identity is not None and each.may_be_written]
             self._batches = deque(each for each in self._batches if each not in doubtful)
             for waiting in self._batches:
@@ -145,21 +145,21 @@ class PartitionWriter:
             except DuplicateSequenceNumber:
                 return Written()
             except (KafkaError, ConnectionLost) as error:
-                logger.debug("not written yet: partition=%s reason=%s", self._topic_partition, error)
+                logger.debug("write failed, retrying partition=%s reason=%s", self._topic_partition, error)
                 if not isinstance(error, MessageTooLarge | RecordListTooLarge):
                     batch.may_be_written = True
                 await attempts.after(error)
-            await self._look_for_leader(seen_version, attempts)
+            await self._refresh_leader(seen_version, attempts)
 
     def _attempts(self, batch: Batch) -> Attempts:
         what = f"{plural(batch.record_count, 'record')} for {self._topic_partition}"
         timeout_s = self._settings.delivery_timeout_s
         attempts = Attempts(what, timeout_s, self._cluster.randomness, started_at=batch.created_at)
         if attempts.remaining_s <= 0:
-            raise GaveUp(f"{what}: not sent within {timeout_s:g} s, those before them took too long")
+            raise GaveUp(f"{what}: not sent within {timeout_s:g} s because earlier records took too long")
         return attempts
 
-    async def _look_for_leader(self, seen_version: int, attempts: Attempts) -> None:
+    async def _refresh_leader(self, seen_version: int, attempts: Attempts) -> None:
         try:
             await self._cluster.refresh(seen_version)
         except (KafkaError, ConnectionLost) as error:

@@ -1,4 +1,4 @@
-"""The writers of one producer: one for each partition in use, a limit on what they hold, and their first failure."""
+"""Partition writers of one producer: one per partition, with a common buffer limit and the first failure."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tidelog.types import TopicPartition
 
 
 class NoSuchPartition(UnknownTopicOrPartition):
-    """The record names a partition that its topic does not have."""
+    """The partition of the record does not exist."""
 
     retriable = False
 
@@ -36,7 +36,7 @@ class PartitionWriters:
         await self._tasks.open()
 
     async def close(self, error: BaseException | None) -> None:
-        """Writes what is left, unless the producer is left by an error."""
+        """Flush, unless the producer's block was left by an error."""
         try:
             if error is None:
                 await self.flush()
@@ -44,7 +44,7 @@ class PartitionWriters:
             await self._tasks.close(error)
 
     async def find_topic(self, topic: str) -> TopicMetadata:
-        """Raises what brokers say of it, GaveUp if it stays away."""
+        """Raises the broker's error, or GaveUp if the topic does not appear."""
         found = self._cluster.metadata.topics.get(topic)
         return found if found is not None else await self._look_for_topic(topic)
 
@@ -72,13 +72,13 @@ class PartitionWriters:
             self._tasks.start(writer.run())
         return writer
 
-    # -- what they hold
+    # ---- buffered records
 
     async def wait_for_room(self) -> None:
         while self._unfinished_bytes > self._settings.max_buffered_bytes:
             await self._next_progress()
 
-    def note_held(self, size_bytes: int) -> None:
+    def add_buffered_bytes(self, size_bytes: int) -> None:
         self._unfinished_bytes += size_bytes
 
     def _on_done(self, batch: Batch) -> None:
@@ -91,15 +91,15 @@ class PartitionWriters:
         self._progress.set()
 
     async def flush(self) -> None:
-        """Returns when everything sent so far is acknowledged; raises the first failure since the last flush."""
+        """Wait until everything is acknowledged. Raises the first failure since the last flush."""
         for writer in self._writers.values():
-            writer.hurry()
+            writer.send_now()
         while self._unfinished_bytes:
             await self._next_progress()
         self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raises the first failure since the last time this was asked."""
+        """Raise the first failure since the last call."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -111,4 +111,4 @@ class PartitionWriters:
 
 def _no_such_partition(key: TopicPartition, topic: TopicMetadata) -> NoSuchPartition:
     count = len(topic.partitions)
-    return NoSuchPartition(f"topic {topic.name} has {count} partitions, there is no partition {key.partition}")
+    return NoSuchPartition(f"topic {topic.name} has {count} partitions; partition {key.partition} does not exist")

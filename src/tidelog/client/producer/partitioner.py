@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by its key as Kafka's own clients do, without a key one after another."""
+"""Partitioner: murmur2 of the key as in Kafka's clients; sticky partitions for records without a key."""
 
 from tidelog.client.routing.metadata import TopicMetadata
 from tidelog.runtime.randomness import Randomness
@@ -10,7 +10,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """As Kafka's Java clients compute it, here without a sign."""
+    """The hash of Kafka's Java clients, unsigned."""
     length = len(data)
     hashed = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -29,21 +29,21 @@ def partition_of_key(key: bytes, partition_count: int) -> int:
 
 
 class StickyPartitions:
-    """Records without a key stay with one partition of their topic until a batch is full: few large batches."""
+    """Records without a key go to one partition until its batch is full, which makes few large batches (KIP-480)."""
 
     def __init__(self, randomness: Randomness) -> None:
         self._randomness = randomness
         self._current: dict[str, int] = {}
 
     def choose(self, topic: TopicMetadata) -> int:
-        """One that has a leader, if any has."""
+        """A partition with a leader, if there is one."""
         current = self._current.get(topic.name)
         if current is None or current not in topic.partitions or topic.partitions[current].leader == NO_BROKER:
             self.move_on(topic)
         return self._current[topic.name]
 
     def move_on(self, topic: TopicMetadata) -> None:
-        """A batch is full: any other partition is next."""
+        """The batch is full: choose another partition."""
         current = self._current.get(topic.name)
         led = [number for number, partition in topic.partitions.items() if partition.leader != NO_BROKER]
         others = [number for number in led or topic.partitions if number != current]

@@ -1,4 +1,4 @@
-"""Writes records to topics: `await producer.send(...)` returns when they are where the settings want them."""
+"""Producer: `await producer.send(...)` returns when the record is acknowledged according to `acks`."""
 
 from tidelog.client.producer.partition_writers import NoSuchPartition, PartitionWriters
 from tidelog.client.producer.partitioner import StickyPartitions, partition_of_key
@@ -15,7 +15,7 @@ __all__ = ["Acknowledgement", "Delivery", "NoSuchPartition", "Producer", "Produc
 
 
 class Producer:
-    """`async with Producer(cluster, clock) as producer`. Records of one partition stay in the order of the calls."""
+    """`async with Producer(cluster, clock) as producer`. Records of one partition keep the order of the calls."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Producer:
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         await self._writers.close(error)
 
-    # -- sending
+    # ---- sending
 
     async def send(
         self,
@@ -65,7 +65,7 @@ class Producer:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> Delivery:
-        """Returns when there is room for the record; await the delivery, or `flush`, for the rest."""
+        """Returns when the record is buffered. Await the delivery, or `flush`, for the acknowledgement."""
         await self._writers.wait_for_room()
         found = await self._writers.find_topic(topic)
         record = Record(0, self._clock.now_ms() if timestamp_ms is None else timestamp_ms, key, value, headers)
@@ -73,7 +73,7 @@ class Producer:
         writer = self._writers.of(TopicPartition(topic, chosen), found)
         size_bytes = record_bytes(record)
         delivery, batch_was_full = writer.append(record, size_bytes)
-        self._writers.note_held(size_bytes)
+        self._writers.add_buffered_bytes(size_bytes)
         if batch_was_full and key is None and partition is None:
             self._sticky.move_on(found)
         return delivery
@@ -85,16 +85,16 @@ class Producer:
             return partition_of_key(key, len(topic.partitions))
         return self._sticky.choose(topic)
 
-    # -- the end of batches
+    # ---- acknowledgements
 
     @property
     def acknowledged_records(self) -> int:
         return self._writers.acknowledged_records
 
     async def flush(self) -> None:
-        """Returns when everything sent so far is acknowledged; raises the first failure since the last flush."""
+        """Wait until everything is acknowledged. Raises the first failure since the last flush."""
         await self._writers.flush()
 
     def raise_failure(self) -> None:
-        """Raises the first failure since the last time this was asked."""
+        """Raise the first failure since the last call."""
         self._writers.raise_failure()

@@ -1,4 +1,4 @@
-"""Records on their way to one partition: batches that fill, and what becomes of them."""
+"""Batches of a producer for one partition, with the delivery of each record."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ HEADER_OVERHEAD_BYTES = 4
 
 
 class Identity(NamedTuple):
-    """By which brokers know a producer and tell a repeated batch from a new one."""
+    """Producer id and epoch, by which brokers recognise repeated batches."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -31,14 +31,14 @@ class Identity(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What the leader said of a batch; -1 where it does not say."""
+    """Response of the leader to a batch; -1 where it has no value."""
 
     base_offset: int = NO_OFFSET
     log_append_time_ms: int = NO_TIMESTAMP
 
 
 class Acknowledgement(NamedTuple):
-    """Where a record is. The offset is -1 if nobody told: with acks=0."""
+    """Partition and offset of a record. With acks=0 the offset is -1."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class Acknowledgement(NamedTuple):
 
 
 class Batch(ABC):
-    """What the writer of a partition delivers; its outcome is that of its records."""
+    """Unit of delivery; its outcome is the outcome of its records."""
 
     def __init__(self, topic_partition: TopicPartition, created_at: float, size_bytes: int = 0) -> None:
         self.topic_partition = topic_partition
@@ -58,28 +58,28 @@ class Batch(ABC):
         self.identity: Identity | None = None
         self.base_sequence = NO_SEQUENCE
         self.may_be_written = False
-        """An attempt to write it, or the batch that it was a part of, ended without saying that it was not written."""
+        """An attempt to write it (or the batch it was split from) failed without proof that it was not written."""
 
     @property
     @abstractmethod
     def record_count(self) -> int: ...
 
     def assign(self, identity: Identity, base_sequence: int) -> None:
-        """From now on every attempt sends the very same bytes, so that brokers recognise them."""
+        """Fix producer id and sequence: every attempt sends the same bytes, so that brokers detect duplicates."""
         self.identity = identity
         self.base_sequence = base_sequence
 
     @abstractmethod
     def encoded(self, compression: Codec) -> Buffer:
-        """What to send; `compression` is for records that are not encoded yet."""
+        """Encoded bytes; `compression` applies to records that are not encoded yet."""
 
     @abstractmethod
     def split(self) -> "tuple[Batch, Batch]":
-        """Two of half the size take its place; it must not have been written."""
+        """Split into two halves. The batch must not have been written."""
 
 
 class FillingBatch(Batch):
-    """Takes records until it is full or under way."""
+    """Accepts records until it is full or in flight."""
 
     def __init__(self, topic_partition: TopicPartition, created_at: float) -> None:
         super().__init__(topic_partition, created_at)
@@ -134,7 +134,7 @@ class FillingBatch(Batch):
 
 
 class Delivery:
-    """One record's share in its batch; await it for the acknowledgement."""
+    """Delivery of one record; await it for the acknowledgement."""
 
     __slots__ = ("_batch", "_index")
 
@@ -164,7 +164,7 @@ class Delivery:
 
 
 def record_bytes(record: Record) -> int:
-    """At most what the record takes in a batch, uncompressed."""
+    """Upper bound of the uncompressed size of the record in a batch."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += HEADER_OVERHEAD_BYTES + len(name) * 4 + len(value or b"")

@@ -1,4 +1,4 @@
-"""Who a producer is to the brokers, asked for when first needed and again when it is spent."""
+"""Producer id and epoch of a producer: requested at first use, renewed when they can no longer be used."""
 
 import asyncio
 from typing import Protocol
@@ -19,17 +19,17 @@ class ProducerIdentity(Protocol):
 
     @property
     def last_produce_version(self) -> int:
-        """The newest version of Produce to write with: newer ones may promise more."""
+        """The newest version of Produce to use: newer ones add partitions implicitly (KIP-890)."""
 
     async def get(self, topic_partition: TopicPartition) -> Identity:
-        """For a batch of this partition; raises what the broker says, or ConnectionLost."""
+        """The identity for a batch of this partition. Raises the broker's error or ConnectionLost."""
 
     def renew(self, spent: Identity) -> None:
-        """Whether its last batch was written is not known: it must not number any more."""
+        """The identity must not be used any more: it is unknown whether its last batch was written."""
 
 
 class IdempotentIdentity:
-    """A producer without transactions: begins again as somebody else when it has to."""
+    """Identity of an idempotent producer without transactions; `renew` requests a new producer id."""
 
     transactional_id = None
     last_produce_version = ProduceRequest.__versions__.last
@@ -37,10 +37,10 @@ class IdempotentIdentity:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._identity: Identity | None = None
-        self._asking = asyncio.Lock()
+        self._initializing = asyncio.Lock()
 
     async def get(self, topic_partition: TopicPartition) -> Identity:
-        async with self._asking:
+        async with self._initializing:
             if self._identity is None:
                 request = InitProducerIdRequest(transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
                 response = await self._cluster.ask_any(request, InitProducerIdResponse)

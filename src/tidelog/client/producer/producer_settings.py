@@ -1,4 +1,4 @@
-"""How a producer batches, how sure it wants to be, and how long it tries."""
+"""Settings of a producer: acks, batching, buffering and timeouts."""
 
 from typing import NamedTuple
 
@@ -9,22 +9,22 @@ ACKS_ALL = -1
 
 class ProducerSettings(NamedTuple):
     acks: int = ACKS_ALL
-    """0: nobody acknowledges; 1: the leader; -1: all in-sync replicas."""
+    """0: no acknowledgement; 1: the leader; -1: all in-sync replicas."""
     linger_s: float = 0.005
-    """How long a batch waits for company."""
+    """Time that a batch waits for more records."""
     batch_bytes: int = 256 * 1024
-    """Of records, uncompressed; below the limit that brokers have for a batch, 1 MiB."""
+    """Uncompressed size of a batch; below max.message.bytes of brokers (1 MiB)."""
     compression: Codec = Codec.NONE
     max_buffered_bytes: int = 32 * 1024 * 1024
-    """Above this, sending waits for acknowledgements."""
+    """Buffered bytes above which `send` waits for acknowledgements."""
     delivery_timeout_s: float = 120.0
-    """From the call to the acknowledgement, all attempts together."""
+    """Time from the call to the acknowledgement, with all retries."""
     request_timeout_s: float = 30.0
     metadata_timeout_s: float = 60.0
-    """How long to look for a topic that is not there yet."""
+    """Maximum wait for the metadata of a topic."""
     may_create_topics: bool = True
 
     @property
     def is_idempotent(self) -> bool:
-        """Without all acknowledgements a repeated batch could not be told from a lost one."""
+        """Idempotence needs acks=all, as in Kafka."""
         return self.acks == ACKS_ALL

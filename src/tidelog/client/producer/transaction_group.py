@@ -1,4 +1,4 @@
-"""Many producers, one decision: what their driver does (the members write with a TransactionalIdentity)."""
+"""Transaction group: many producers, one commit. This is the driver; members write with a TransactionalIdentity."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,20 +15,20 @@ NO_BATCH = -1
 
 
 class OpenGroup(NamedTuple):
-    """Where members begin; what tasks are given."""
+    """An opened group, which the driver passes to its tasks."""
 
     group_id: str
     producer_id: int
     producer_epoch: int
     last_batch_id: int
-    """What the group has committed so far; -1 for nothing."""
+    """The last committed batch; -1 if there is none."""
 
     def member_id(self, member: str) -> str:
         return member_id(self.group_id, self.producer_id, self.producer_epoch, member)
 
 
 class TransactionGroup:
-    """Whoever opens the group last is its driver: members of an earlier one cannot write or count any more."""
+    """The last driver that opened the group owns it; members of an earlier driver are fenced."""
 
     def __init__(self, coordinators: Coordinators, name: str, *, timeout_s: float, transaction_timeout_ms: int) -> None:
         self._identity = TransactionalIdentity(
@@ -36,7 +36,7 @@ class TransactionGroup:
         )
 
     async def is_supported(self) -> bool:
-        """Whether the brokers have transaction groups: others take the ids for those of ordinary producers."""
+        """Whether the brokers support transaction groups. Others would treat the ids as ordinary transactional ids."""
 
         async def attempt(connection: ClientConnection) -> bool:
             return FEATURE in connection.supported_features
@@ -44,18 +44,18 @@ class TransactionGroup:
         return await self._identity.ask_coordinator("asking for transaction groups", attempt)
 
     async def open(self) -> OpenGroup:
-        """Raises UnsupportedVersion where brokers have no transaction groups."""
+        """Raises UnsupportedVersion if the brokers do not support transaction groups."""
         if not await self.is_supported():
-            raise UnsupportedVersion("these brokers have no transaction groups")
+            raise UnsupportedVersion("the brokers do not support transaction groups")
         response = await self._identity.initialize()
         return OpenGroup(
             self._identity.transactional_id, response.producer_id, response.producer_epoch, response.group_batch_id
         )
 
     async def commit(self, opened: OpenGroup, batch_id: int, winners: Iterable[str]) -> None:
-        """The writes of the winners count, and the batch with them; those of all other members never will.
+        """Commit the writes of the winners and the batch id; writes of all other members are aborted.
 
-        A batch that is committed already stays as it is.
+        No effect if the batch is committed already.
         """
         await self._end(opened, is_committed=True, batch_id=batch_id, winners=list(winners))
 
@@ -83,7 +83,7 @@ class TransactionGroup:
 def member_identity(
     coordinators: Coordinators, opened: OpenGroup, member: str, *, timeout_s: float, transaction_timeout_ms: int
 ) -> TransactionalIdentity:
-    """`initialize` it, `begin`, write; the driver decides what becomes of it."""
+    """Identity of a member: call `initialize` and `begin`, then write. The driver commits or aborts."""
     return TransactionalIdentity(
         coordinators, opened.member_id(member), timeout_s=timeout_s, transaction_timeout_ms=transaction_timeout_ms
     )
@@ -92,7 +92,7 @@ def member_identity(
 def shared_identity(
     coordinators: Coordinators, transactional_id: str, identity: Identity, *, timeout_s: float
 ) -> TransactionalIdentity:
-    """For a task that writes as its driver: one producer, so no two tasks may write to one partition."""
+    """Identity of a task that writes as its driver: no two tasks may write to the same partition."""
     shared = TransactionalIdentity(coordinators, transactional_id, timeout_s=timeout_s, transaction_timeout_ms=0)
-    shared.take(identity.producer_id, identity.producer_epoch)
+    shared.set_identity(identity.producer_id, identity.producer_epoch)
     return shared

@@ -1,4 +1,4 @@
-"""A producer with a transactional id: what it may write is part of the transaction that is open."""
+"""Identity of a transactional producer: producer id, epoch and the open transaction with its partitions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 TRANSACTION_FEATURE = "transaction.version"
 IMPLICIT_PARTITIONS_FROM_LEVEL = 2
-"""KIP-890: brokers add partitions to a transaction by themselves, and each transaction has an epoch of its own."""
+"""KIP-890: brokers add partitions to a transaction implicitly, and each transaction has its own epoch."""
 LAST_EXPLICIT_PRODUCE = 11
 LAST_EXPLICIT_ADD = 3
-"""Version 4 of AddPartitionsToTxn is for brokers among each other."""
+"""Version 4 of AddPartitionsToTxn is for brokers only."""
 
 
 class TransactionalIdentity:
-    """Of one transactional id. `begin` opens a transaction; `get` fails outside of one, and after a failure in it."""
+    """`begin` opens a transaction. `get` fails without an open transaction, and after a failure in it."""
 
     def __init__(
         self, coordinators: Coordinators, transactional_id: str, *, timeout_s: float, transaction_timeout_ms: int
@@ -40,7 +40,7 @@ class TransactionalIdentity:
         self._transaction_timeout_ms = transaction_timeout_ms
         self.identity = Identity(is_transactional=True)
         self.is_implicit = False
-        """Whether brokers add partitions by themselves."""
+        """Whether brokers add partitions implicitly (KIP-890)."""
         self._partitions: set[TopicPartition] = set()
         self._adding = asyncio.Lock()
         self.is_open = False
@@ -50,10 +50,10 @@ class TransactionalIdentity:
     def last_produce_version(self) -> int:
         return ProduceRequest.__versions__.last if self.is_implicit else LAST_EXPLICIT_PRODUCE
 
-    # -- who we are
+    # ---- producer id
 
     async def initialize(self) -> InitProducerIdResponse:
-        """Become the one producer of this id: earlier ones are fenced, what they left open is aborted."""
+        """InitProducerId: fences earlier producers of this id and aborts their open transaction."""
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=self._transaction_timeout_ms
         )
@@ -62,17 +62,17 @@ class TransactionalIdentity:
         async def attempt(connection: ClientConnection) -> InitProducerIdResponse:
             response = await connection.ask(request, InitProducerIdResponse, timeout_s=self.timeout_s)
             raise_error(response.error_code, what)
-            self.note_features(connection)
+            self.update_features(connection)
             return response
 
         response = await self.ask_coordinator(what, attempt)
-        self.take(response.producer_id, response.producer_epoch)
+        self.set_identity(response.producer_id, response.producer_epoch)
         return response
 
-    def take(self, producer_id: int, producer_epoch: int) -> None:
+    def set_identity(self, producer_id: int, producer_epoch: int) -> None:
         self.identity = Identity(producer_id, producer_epoch, is_transactional=True)
 
-    def note_features(self, connection: ClientConnection) -> None:
+    def update_features(self, connection: ClientConnection) -> None:
         level = connection.finalized_features.get(TRANSACTION_FEATURE, 0)
         self.is_implicit = level >= IMPLICIT_PARTITIONS_FROM_LEVEL
 
@@ -80,11 +80,11 @@ class TransactionalIdentity:
         key = coordinator_key(self.transactional_id)
         return await self._coordinators.ask(KeyType.TRANSACTION, key, what, self.timeout_s, attempt)
 
-    # -- transactions
+    # ---- transactions
 
     def begin(self) -> None:
         if self.is_open:
-            raise InvalidTxnState("a transaction is open already: commit or abort it first")
+            raise InvalidTxnState("a transaction is already open: commit or abort it first")
         self.is_open, self.is_failed = True, False
         self._partitions.clear()
 
@@ -112,7 +112,7 @@ class TransactionalIdentity:
             raise InvalidTxnState("an earlier write of this transaction failed: abort it")
 
     def renew(self, spent: Identity) -> None:
-        """A transaction with a hole cannot be committed."""
+        """A transaction with lost writes cannot be committed."""
         if spent == self.identity:
             self.is_failed = True
 

@@ -1,4 +1,4 @@
-"""Writes records to several partitions, and how far a group has come, together or not at all."""
+"""Transactional producer: records of several partitions and group offsets, committed atomically."""
 
 import contextlib
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 class TransactionalProducer(Producer):
     """`async with TransactionalProducer(...)`, then `begin`, writes, and `commit` or `abort`, as often as needed.
 
-    Whoever comes later with the same transactional id fences this one: its calls raise ProducerFenced or
-    InvalidProducerEpoch from then on.
+    A later producer with the same transactional id fences this one: its calls then raise ProducerFenced or
+    InvalidProducerEpoch.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class TransactionalProducer(Producer):
     def resumed(
         cls, cluster: Cluster, clock: Clock, transactional_id: str, identity: Identity, *, timeout_s: float
     ) -> "TransactionalProducer":
-        """Ends a transaction that others have written to as the same producer; not to be entered.
+        """A producer that only ends a transaction written by others with the same identity; must not be entered.
 
-        Speaks as before KIP-890, as those others do: they have told the coordinator of their partitions themselves.
+        Uses the protocol before KIP-890, like the others: they have added their partitions explicitly.
         """
         producer = cls(cluster, clock, transactional_id, timeout_s=timeout_s)
-        producer._identity.take(identity.producer_id, identity.producer_epoch)
+        producer._identity.set_identity(identity.producer_id, identity.producer_epoch)
         producer.begin()
         producer._has_offsets = True
         return producer
@@ -80,11 +80,11 @@ class TransactionalProducer(Producer):
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """What is still open is aborted, at once if possible, else by its timeout."""
+        """Abort an open transaction, at once if possible, else by its timeout."""
         if error is None and self._identity.is_open:
             with contextlib.suppress(KafkaError, ConnectionLost, GaveUp):
                 await self.abort()
-        with contextlib.suppress(KafkaError, ConnectionLost, GaveUp):  # of a transaction that has failed
+        with contextlib.suppress(KafkaError, ConnectionLost, GaveUp):  # failures of an aborted transaction
             self.raise_failure()
         await super().__aexit__(kind, error, traceback)
 
@@ -93,13 +93,13 @@ class TransactionalProducer(Producer):
         self._has_offsets = False
 
     async def commit(self) -> None:
-        """Returns when the decision is made for good; raises, and then `abort` is what is left."""
+        """Returns when the commit is durable. After an error only `abort` is possible."""
         self._identity.require_open()
         await self.flush()
         await self._end(is_committed=True)
 
     async def flush(self) -> None:
-        """As always; a transaction of which something is known to be missing cannot be committed any more."""
+        """After a failed flush the transaction cannot be committed."""
         try:
             await super().flush()
         except (KafkaError, ConnectionLost, GaveUp):
@@ -107,12 +107,12 @@ class TransactionalProducer(Producer):
             raise
 
     async def abort(self) -> None:
-        """Also after a failure; nobody who reads committed records sees anything of it."""
+        """Also after a failure. Read-committed consumers see none of its records."""
         with contextlib.suppress(KafkaError, ConnectionLost, GaveUp):
             await self.flush()
         may_have_gaps = self._identity.is_failed and not self._identity.is_implicit
         await self._end(is_committed=False)
-        if may_have_gaps:  # nobody knows which sequence comes next: a new epoch begins at 0 (KIP-360)
+        if may_have_gaps:  # the next sequence is unknown: a new epoch begins at 0 (KIP-360)
             await self._identity.initialize()
 
     async def _end(self, *, is_committed: bool) -> None:
@@ -139,12 +139,12 @@ class TransactionalProducer(Producer):
 
         response = await identity.ask_coordinator(what, attempt)
         if response.producer_id != NO_PRODUCER_ID:
-            identity.take(response.producer_id, response.producer_epoch)
+            identity.set_identity(response.producer_id, response.producer_epoch)
 
-    # -- how far a group has come
+    # ---- offsets of a group
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
-        """The next offsets to read count together with what the transaction writes."""
+        """Commit offsets of a group as part of the transaction."""
         self._identity.require_open()
         try:
             await self._send_offsets(offsets, member)

@@ -1,4 +1,4 @@
-"""A cluster as its clients see it: which brokers there are, who leads what, and asking the right one."""
+"""Cluster from a client's view: metadata, connections, and requests to any broker, a leader or the controller."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,11 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 REQUEST_TIMEOUT_S = 30.0
 METADATA_TIMEOUT_S = 5.0
-"""Every broker can answer this at once: one that does not is not worth waiting for."""
+"""Short, since every broker can answer Metadata at once."""
 
 
 class Cluster:
-    """Shared by the admin, the producer and the consumer of one program; whoever made it closes it."""
+    """Shared by the admin, producer and consumer of one program. Its creator closes it."""
 
     def __init__(
         self,
@@ -57,23 +57,23 @@ class Cluster:
         self.spare_connections.close()
 
     def new_connections(self) -> Connections:
-        """For requests that brokers keep waiting: on shared ones, the answers to all others would wait with them."""
+        """Separate connections for requests that brokers delay: on shared ones all other responses would wait."""
         return Connections(self._network, self._client_id)
 
     def attempts(self, what: str, timeout_s: float) -> Attempts:
         return Attempts(what, timeout_s, self.randomness)
 
-    # -- metadata
+    # ---- metadata
 
     async def refresh(self, seen_version: int | None = None) -> ClusterMetadata:
-        """Ask about the brokers and the topics in use, unless somebody has since `seen_version`."""
+        """Refresh metadata of the topics in use, unless it was refreshed since `seen_version`."""
         async with self._refreshing:
             if seen_version is None or self.metadata.version <= seen_version:
                 await self.ask_topics(self._topics)
         return self.metadata
 
     async def topics_in_use(self, topics: Iterable[str], *, may_create: bool = False) -> ClusterMetadata:
-        """What is known of the topics; asked if there is one that was not in use before."""
+        """Add topics to those in use; requests metadata if one of them is new."""
         new = [topic for topic in topics if topic not in self._topics]
         if new:
             self._topics |= dict.fromkeys(new)
@@ -82,7 +82,7 @@ class Cluster:
         return self.metadata
 
     async def ask_topics(self, topics: Iterable[str] | None, *, may_create: bool = False) -> ClusterMetadata:
-        """Ask about these topics, or all if None."""
+        """Request metadata of these topics, or of all if None."""
         wanted = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
         response = await self.ask_any(request, MetadataResponse, timeout_s=METADATA_TIMEOUT_S)
@@ -91,12 +91,12 @@ class Cluster:
         self.metadata = self.metadata.updated(response, has_all_topics=topics is None)
         return self.metadata
 
-    # -- asking
+    # ---- requests
 
     async def ask_any(
         self, request: Request, answer_type: type[ResponseT], *, timeout_s: float | None = None
     ) -> ResponseT:
-        """The answer of the first broker that gives one; raises ConnectionLost with everybody's reason."""
+        """The response of the first broker that responds. Raises ConnectionLost with the reasons of all."""
         reasons = []
         for address in self._candidates():
             try:
@@ -106,7 +106,7 @@ class Cluster:
         raise ConnectionLost("; ".join(reasons))
 
     def _candidates(self) -> list[Address]:
-        """Whom to ask: those we are connected to, then the others in any order, then where we first looked."""
+        """Connected brokers first, then other brokers in random order, then the bootstrap servers."""
         known = [broker.address for broker in self.metadata.brokers.values()]
         if known:
             start = self.randomness.below(len(known))
@@ -130,7 +130,7 @@ class Cluster:
         return broker.address
 
     async def ask_controller(self, request: Request, answer_type: type[ResponseT]) -> ResponseT:
-        """Looks anew who that is; raises a retriable error if there is none."""
+        """Looks up the controller each time. Raises a retriable error if there is none."""
         metadata = await self.ask_topics([])
         controller = metadata.brokers.get(metadata.controller_id)
         if controller is None:

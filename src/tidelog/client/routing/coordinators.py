@@ -1,4 +1,4 @@
-"""Which broker looks after a group or a transactional id, and asking it until it answers."""
+"""Coordinators of groups and transactional ids: lookup with FindCoordinator, and requests with retries."""
 
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
@@ -28,7 +28,7 @@ class _Key(NamedTuple):
 
 
 class Coordinators:
-    """Remembers who coordinates what, until somebody else turns out to."""
+    """Caches coordinators until an error shows that they have moved."""
 
     def __init__(self, cluster: Cluster, connections: Connections | None = None) -> None:
         self._cluster = cluster
@@ -43,9 +43,9 @@ class Coordinators:
         timeout_s: float,
         attempt: Callable[[ClientConnection], Awaitable[T]],
     ) -> T:
-        """What `attempt` gives with a connection to the coordinator, tried again while its errors may pass.
+        """The result of `attempt` with a connection to the coordinator, retried after retriable errors.
 
-        Raises the first error that does not, or GaveUp.
+        Raises the first other error, or GaveUp.
         """
         attempts = self._cluster.attempts(what, timeout_s)
         while True:

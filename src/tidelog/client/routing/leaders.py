@@ -1,4 +1,4 @@
-"""Asking many partitions at once: each at its leader, those that fail for now again."""
+"""Requests about many partitions: sent to their leaders, retried for partitions with retriable errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,13 +16,13 @@ R = TypeVar("R")
 Outcomes: TypeAlias = dict[TopicPartition, R | KafkaError | ConnectionLost]
 
 AskLeader: TypeAlias = Callable[[ClientConnection, Mapping[TopicPartition, int]], Awaitable[Outcomes[R]]]
-"""Asks one broker about partitions, given with the leader epochs in which it is thought to lead them."""
+"""Sends one request to a broker about partitions, with the leader epochs that the client expects."""
 
 
 async def ask_leaders(
     cluster: Cluster, what: str, partitions: Iterable[TopicPartition], ask: AskLeader[R], timeout_s: float
 ) -> dict[TopicPartition, R]:
-    """All answers, or the first error that will not pass."""
+    """All answers; raises the first error that is not retriable."""
     attempts = cluster.attempts(what, timeout_s)
     open_partitions = set(partitions)
     answers: dict[TopicPartition, R] = {}

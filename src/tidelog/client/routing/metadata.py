@@ -1,4 +1,4 @@
-"""What a client knows of its cluster: brokers, topics, leaders. Immutable; a newer answer makes a newer one."""
+"""Cluster metadata of a client: brokers, topics, leaders. Immutable; each response creates a new version."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -44,23 +44,23 @@ class Leader(NamedTuple):
 
 class ClusterMetadata(NamedTuple):
     version: int = 0
-    """Grows with every answer, so that one can tell whether somebody has asked meanwhile."""
+    """Increases with every response, to detect a refresh by somebody else."""
     cluster_id: str | None = None
     controller_id: BrokerId = NO_BROKER
     brokers: Mapping[BrokerId, BrokerMetadata] = {}
     topics: Mapping[str, TopicMetadata] = {}
     errors: Mapping[str, KafkaError] = {}
-    """Why a topic that was asked for is not in `topics`."""
+    """Errors of requested topics that are not in `topics`."""
 
     def topic(self, name: str) -> TopicMetadata:
-        """Raises what the broker said of it."""
+        """Raises the error that the broker returned for it."""
         found = self.topics.get(name)
         if found is None:
-            raise self.errors.get(name, UnknownTopicOrPartition(f"topic {name} is not known"))
+            raise self.errors.get(name, UnknownTopicOrPartition(f"topic {name} is unknown"))
         return found
 
     def leader_of(self, topic_partition: TopicPartition) -> Leader:
-        """Raises a retriable error while there is none."""
+        """Raises a retriable error if there is none."""
         found = self.topic(topic_partition.topic).partitions.get(topic_partition.partition)
         if found is None:
             raise UnknownTopicOrPartition(f"{topic_partition} does not exist")
@@ -70,7 +70,7 @@ class ClusterMetadata(NamedTuple):
         return Leader(broker, found.leader_epoch)
 
     def updated(self, response: MetadataResponse, *, has_all_topics: bool = False) -> "ClusterMetadata":
-        """Topics that the response does not mention stay as they are, unless it was to have all."""
+        """Topics that are not in the response are kept, unless it contains all topics."""
         topics, errors = ({}, {}) if has_all_topics else (dict(self.topics), dict(self.errors))
         for answer in response.topics:
             name = answer.name or ""
@@ -92,7 +92,7 @@ def _topic(answer: MetadataResponseTopic, known: TopicMetadata | None) -> TopicM
     if known is not None and known.topic_id == answer.topic_id:
         for partition, new in partitions.items():
             old = known.partitions.get(partition)
-            # A broker that lags behind must not send us back to a leader that we know is deposed (KIP-320).
+            # A broker with old metadata must not send the client back to an old leader (KIP-320).
             if old is not None and NO_LEADER_EPOCH < new.leader_epoch < old.leader_epoch:
                 partitions[partition] = old
     return TopicMetadata(answer.name or "", answer.topic_id, answer.is_internal, partitions)

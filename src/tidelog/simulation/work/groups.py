@@ -246,8 +246,8 @@ class GroupWork(Work):
     # ---- membership events
 
     def _watch(self, member: _Member, membership: Membership) -> None:
-        """Report heartbeats and owned partitions to the checker in the step in which the member learns of them."""
-        beat, own, want, close = membership._beat, membership.own, membership._want, membership.close
+        """Its heartbeats and what it owns go to the judge, in the step in which the member learns of them."""
+        beat, own, want, close = membership._heartbeat, membership.own, membership._set_assigned, membership.close
         is_answered = False
 
         async def watched_beat() -> float:
@@ -256,7 +256,7 @@ class GroupWork(Work):
             sent_at = self.context.now
             pause_s = await beat()
             if is_answered and self._is_member(membership):
-                self._ownership.on_heartbeat(membership.member_id, sent_at, membership.wanted)
+                self._ownership.on_heartbeat(membership.member_id, sent_at, membership.assigned)
                 if member.stopped_at is not None and sent_at > member.stopped_at:
                     member.stopped_at = None
             return pause_s
@@ -281,13 +281,15 @@ class GroupWork(Work):
             self._ownership.on_gone(membership.member_id)
             await close()
 
-        membership._beat = watched_beat  # type: ignore[method-assign]
+        membership._heartbeat = watched_beat  # type: ignore[method-assign]
         membership.close = watched_close  # type: ignore[method-assign]
-        membership._want = watched_want  # type: ignore[method-assign]
+        membership._set_assigned = watched_want  # type: ignore[method-assign]
         membership.own = watched_own  # type: ignore[method-assign]
 
     def _is_member(self, membership: Any) -> bool:
-        return bool(membership._is_known and not membership._must_join if self.is_classic else membership._is_joined)
+        return bool(
+            membership._has_member_id and not membership._must_join if self.is_classic else membership._is_joined
+        )
 
 
 class ClassicGroup(GroupWork):
