@@ -34,7 +34,7 @@ class CommitWait:
         leader = self.partition.leader
         if leader is None or not self._is_of(leader):
             return NotLeaderOrFollower(
-                f"the leader of {self.partition.topic_partition} changed before all had the write"
+                f"the leader of {self.partition.topic_partition} changed before the records were committed"
             )
         try:
             leader.require_enough_in_sync()

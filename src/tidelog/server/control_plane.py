@@ -154,7 +154,7 @@ class ControlPlane:
     def _check(self, sender: Sender) -> None:
         known_epoch = self._replicas.controller_epoch
         if sender.controller_epoch < known_epoch:
-            raise StaleControllerEpoch(f"controller epoch {sender.controller_epoch} is over: {known_epoch} is known")
+            raise StaleControllerEpoch(f"controller epoch {sender.controller_epoch} is older than {known_epoch}")
         own_epoch = self._registration.broker_epoch
         if sender.broker_epoch != UNKNOWN_EPOCH and sender.broker_epoch < own_epoch:
             raise StaleBrokerEpoch(

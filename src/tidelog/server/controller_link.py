@@ -53,7 +53,7 @@ class ControllerLink:
         try:
             return await connection.ask(request, answer_type, timeout_s=max(left_s, BACKOFF_S))
         except (ConnectionLost, UnsupportedVersion) as error:
-            raise RequestTimedOut(f"the controller did not answer: {error}") from error
+            raise RequestTimedOut(f"the controller did not respond: {error}") from error
 
     async def _reach(self, deadline: float) -> ClientConnection:
         while True:

@@ -112,7 +112,7 @@ class Membership:
         if self._context.entry.obstacle:
             return self._context.entry.obstacle
         if not self._registered.is_set():
-            return "its session with the coordination store has ended, and it has not joined again yet"
+            return "its session with the coordination store has expired, and it has not rejoined yet"
         return ""
 
     @property

@@ -53,7 +53,7 @@ def _find(key: str, topic: str, context: RequestContext) -> tuple[Broker, Endpoi
     coordinated = (services.groups if topic == GROUP_TOPIC else services.transactions).partition_of(key)
     partition = image.partition(coordinated)
     if partition is None:
-        raise CoordinatorNotAvailable(f"{topic} is not there yet")
+        raise CoordinatorNotAvailable(f"{topic} does not exist yet")
     broker = image.brokers.get(partition.leader)
     endpoint = None if broker is None else broker.endpoint(context.connection.listener)
     if broker is None or endpoint is None or broker.id in services.replicas.suspected_leaders():

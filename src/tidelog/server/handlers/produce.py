@@ -283,7 +283,7 @@ def _append(
         return _append_to(name, data.index, batch, appends)
     except NeedsSlices:
         appends.long_batches.append(_LongBatch(_Place.of(name, data.index, answers), batch, appends))
-        return _failed(data.index, RequestTimedOut("the batch was not checked in time"))
+        return _failed(data.index, RequestTimedOut("the batch was not validated in time"))
 
 
 def _verify_and_append(
@@ -312,9 +312,9 @@ def _verify_and_append(
 
 def _question(header: BatchHeader, appends: _Appends) -> Verification:
     if appends.transactional_id is None:
-        raise TransactionalIdAuthorizationFailed("the batch is part of a transaction, and the request does not name it")
+        raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id in the request")
     if header.producer_id < 0:
-        raise InvalidTxnState("the batch is part of a transaction, and does not say whose")
+        raise InvalidTxnState("a transactional batch needs a producer id")
     adds = appends.context.version >= ADDS_TO_TRANSACTION_FROM_VERSION
     return Verification(appends.transactional_id, header.producer_id, header.producer_epoch, adds)
 
