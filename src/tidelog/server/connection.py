@@ -20,7 +20,7 @@ from tidelog.runtime.network import Channel, FramePart
 from tidelog.server.dispatch import Dispatcher, Outcome, RequestContext, Route, UnsupportedRequest
 from tidelog.server.peer_error_log import PeerErrorLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_REQUESTS_IN_FLIGHT = 512
 """Pending requests of one connection above which reading pauses."""
@@ -136,11 +136,11 @@ class Connection:
             self._on_outcome(outcome, route, context, len(frame))
         except (MalformedMessage, UnknownApi, UnsupportedRequest) as error:
             if self._should_log_error():
-                log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
+                logger.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
             self.channel.close(str(error))
         except Exception:
             if self._should_log_error():
-                log.exception("connection closed: the broker failed on a request peer=%s", self.peer)
+                logger.exception("connection closed: the broker failed on a request peer=%s", self.peer)
             self.channel.close("the broker failed on a request")
 
     def on_frames_done(self) -> None:
@@ -155,7 +155,7 @@ class Connection:
         self._resume_if_possible()
 
     def on_closed(self, reason: str) -> None:
-        log.debug("connection closed peer=%s reason=%s", self.peer, reason)
+        logger.debug("connection closed peer=%s reason=%s", self.peer, reason)
         for slot in self._pending:
             if slot.outcome is not None:
                 slot.outcome.abandon()
@@ -220,11 +220,11 @@ class Connection:
     def _on_failure(self, route: Route, error: Exception) -> None:
         if isinstance(error, MalformedMessage):
             if self._should_log_error():
-                log.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
+                logger.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
             self.channel.close(str(error))
             return
         if self._should_log_error():
-            log.error(
+            logger.error(
                 "connection closed: the broker failed on a request api=%s peer=%s",
                 route.name,
                 self.peer,
@@ -339,7 +339,7 @@ class ConnectionRegistry:
         self._connections: dict[Connection, None] = {}
         """In order of arrival, which is also the order of closing."""
         self._per_host: dict[str, int] = {}
-        self.peer_errors = PeerErrorLog(log)
+        self.peer_errors = PeerErrorLog(logger)
         self.unread_bytes = 0
         """Response bytes in memory that clients have not read."""
 
@@ -405,7 +405,7 @@ class ConnectionRegistry:
             closed += 1
             connection.channel.close("client does not read its responses")
         if closed:
-            log.warning("connections closed: clients do not read their responses count=%d", closed)
+            logger.warning("connections closed: clients do not read their responses count=%d", closed)
 
     def close_all(self, reason: str) -> None:
         for connection in list(self._connections):

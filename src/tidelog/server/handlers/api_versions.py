@@ -25,7 +25,7 @@ def handle_api_versions(request: ApiVersionsRequest, context: RequestContext) ->
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """KIP-511: tells the client the supported versions of ApiVersions itself."""
+    """KIP-511: returns the supported versions of ApiVersions itself."""
     return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[_advertised(API_VERSIONS_KEY)])
 
 

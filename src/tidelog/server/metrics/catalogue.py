@@ -258,7 +258,7 @@ METRICS: tuple[Metric, ...] = (
         by_fetcher(lambda fetcher: fetcher.bytes),
         FETCHER,
     ),
-    # ---- what waits
+    # ---- delayed operations
     Metric(
         Kind.GAUGE,
         "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
