@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from tidelog.client.consumer.fetch_session import FetchSession
+from tidelog.client.consumer.fetch_session import FetchSessionHandler
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.fetch import PartitionData
 from tidelog.replication.fetcher_log_lines import FetcherLogLines
@@ -33,7 +33,7 @@ class FollowerEffectRunner:
     def __init__(
         self,
         broker: FetchingBroker,
-        session: FetchSession,
+        session: FetchSessionHandler,
         log_lines: FetcherLogLines,
         on_ready: Callable[[], None],
         on_partition_failed: Callable[[TopicPartition, str], None],

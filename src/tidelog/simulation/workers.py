@@ -177,7 +177,7 @@ class Worker:
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         )
         if self.manner.is_explicit:
-            producer._identity.update_features = _notice_nothing  # type: ignore[method-assign]
+            producer._identity.update_features = _ignore_features  # type: ignore[method-assign]
         return producer
 
     def _group_settings(self) -> GroupConsumerSettings:

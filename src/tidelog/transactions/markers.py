@@ -72,7 +72,7 @@ class _PendingMarker:
             self.on_written(done)
 
 
-class _Lane(BrokerRequestQueue[_Pending, set[TopicPartition]]):
+class _Lane(BrokerRequestQueue[_PendingMarker, set[TopicPartition]]):
     """What one broker is to be told, or what has no leader for now."""
 
     def __init__(self, send: Callable[[], Awaitable[None]]) -> None:

@@ -85,8 +85,10 @@ class TransactionVerifier:
         self._clock = clock
         self._image = image
         self._settings = settings
-        self._lanes: dict[BrokerId, BrokerRequestQueue[Asked, dict[TopicPartition, list[Deferred[Verdict]]]]] = {}
-        self._guarded: dict[tuple[VerificationGuard, Asked], list[Deferred[Verdict]]] = {}
+        self._lanes: dict[
+            BrokerId, BrokerRequestQueue[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]
+        ] = {}
+        self._guarded: dict[tuple[VerificationGuard, Verification], list[Deferred[Verdict]]] = {}
         self._tasks = SideTasks(_on_failure)
         self._is_closed = False
         self.failures = 0
@@ -165,11 +167,11 @@ class TransactionVerifier:
 
     def _lane_to(
         self, coordinator: BrokerId
-    ) -> BrokerRequestQueue[Asked, dict[TopicPartition, list[Deferred[Verdict]]]]:
+    ) -> BrokerRequestQueue[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]:
         lane = self._lanes.get(coordinator)
         if lane is None:
             lane = self._lanes[coordinator] = BrokerRequestQueue(
-                lambda: self._ask_coordinator(coordinator),
+                lambda: self._send_to_coordinator(coordinator),
                 key=lambda asked: asked.transactional_id,
                 parts=lambda: defaultdict(list),
                 max_items=MAX_TRANSACTIONS_PER_REQUEST,
