@@ -92,3 +92,22 @@ def test_a_damaged_file_is_written_anew() -> None:
         assert noted(world)["members"] == [0]
 
     run_virtually(main())
+
+
+def test_a_log_directory_that_never_got_its_backup_is_not_taken_for_a_new_one() -> None:
+    """The broker dies after the first of two writes. The backup of the other directory names both."""
+
+    async def main() -> None:
+        world = World()
+        async with world.broker(log_dirs=TWO_DIRS):
+            client = await world.connect()
+            await client.create_topic("orders", partitions=2)
+            await client.produce("orders", b"one")
+            await asyncio.sleep(SETTLED_S)
+        world.store_state = MemoryStoreState()
+        world.disk.remove("/b/cluster.backup")
+        async with world.broker(log_dirs=TWO_DIRS):
+            client = await world.connect()
+            assert noted(world, "/b") == noted(world, "/a")
+
+    run_virtually(main())

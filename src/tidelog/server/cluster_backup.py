@@ -56,12 +56,18 @@ class ClusterBackup:
         self.is_store_in_use: Callable[[], bool] = lambda: True
         self.increment_change_counter: Callable[[], Awaitable[StoreMark | None]] = no_change_counter
         """Increments this broker's counter in the store; returns None while the store cannot be used."""
-        found = {directory.path: self._read(directory) for directory in logs.directories if directory.is_online}
-        recorded = [backup for backup in found.values() if backup is not None]
+        found = [(directory, self._read(directory)) for directory in logs.directories if directory.is_online]
+        recorded = [backup for _, backup in found if backup is not None]
         self.latest = max(recorded, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
-        self.directories_without = [path for path, backup in found.items() if backup is None] if recorded else []
+        self.directories_without = [
+            directory.path for directory, backup in found if backup is None and self._is_new(directory)
+        ]
         """New log directories beside old ones. One of them may replace a directory whose logs are now missing."""
         cluster.on_image.append(lambda _: self._is_stale.set())
+
+    def _is_new(self, directory: LogDirectory) -> bool:
+        """A directory that another one's backup names is not: the broker died before it wrote the backup there too."""
+        return self.latest is not None and directory.directory_id not in self.latest.directory_ids
 
     def _read(self, directory: LogDirectory) -> Backup | None:
         path = directory.file(FILE_NAME)
