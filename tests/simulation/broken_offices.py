@@ -214,7 +214,7 @@ def operations_completed_again_at_their_deadline() -> Iterator[None]:
 @contextmanager
 def operations_asked_only_at_their_deadline() -> Iterator[None]:
     """R14 without the look at those who wait after each change."""
-    with patch.object(Purgatory, "_ask", lambda self: self._changed.clear()):
+    with patch.object(Purgatory, "_check_changed", lambda self: self._changed.clear()):
         yield
 
 

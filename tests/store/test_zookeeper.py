@@ -75,7 +75,7 @@ def test_a_server_that_is_not_there_is_one_clear_sentence() -> None:
 
     async def scenario() -> None:
         workers = ThreadWorkers("store", 1)
-        with pytest.raises(StoreUnavailable, match=rf"^no ZooKeeper server answered at 0\.3 s at {connect}$"):
+        with pytest.raises(StoreUnavailable, match=rf"^no ZooKeeper server answered at {connect} within 0\.3 s; check"):
             await open_store(settings, SystemDisk(), SystemClock(), workers)
         workers.close()
 
@@ -92,7 +92,7 @@ def test_a_server_that_falls_silent_at_once_is_the_same_sentence(
 
     async def scenario() -> None:
         with pytest.raises(
-            StoreUnavailable, match=rf"^no ZooKeeper server answered at 20 s at {zookeeper.connect_string}$"
+            StoreUnavailable, match=rf"^no ZooKeeper server answered at {zookeeper.connect_string} within 20 s; check"
         ):
             async with session(zookeeper.connect_string):
                 pass
@@ -111,7 +111,7 @@ def test_the_lease_follows_the_timeout_that_the_server_grants(zookeeper: ZooKeep
 def test_a_request_that_the_server_would_not_read_is_refused(zookeeper: ZooKeeper) -> None:
     async def scenario() -> None:
         async with session(f"{zookeeper.connect_string}/large") as store:
-            with pytest.raises(RequestTooLarge, match=r"1048575 in one request \(jute\.maxbuffer\)"):
+            with pytest.raises(RequestTooLarge, match=r"accepts 1048575 bytes per request \(jute\.maxbuffer\)"):
                 await store.multi([Create(f"/{number}", bytes(100_000)) for number in range(11)])
             await store.multi([Create(f"/{number}", bytes(100_000)) for number in range(10)])
             assert len(await store.get_many([f"/{number}" for number in range(11)])) == 11
