@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.clients.broker import TidelogCluster
@@ -363,6 +364,25 @@ def proposes_a_reassignment(box: ToolBox, cluster: TidelogCluster) -> None:
         arguments = ("--generate", "--topics-to-move-json-file", wanted.name, "--broker-list", "1,2,3")
         printed = box.run("reassign.ReassignPartitionsCommand", *arguments)
     assert "Proposed partition reassignment" in printed
+
+
+@tool("kafka-reassign-partitions --execute, --verify, --list, --cancel")
+def moves_replicas(box: ToolBox, cluster: TidelogCluster) -> None:
+    topic = f"{box.topic}-moved"
+    box.topics("--create", "--topic", topic, "--replica-assignment", "1:2,2:1")
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as wanted:
+        moved = [{"topic": topic, "partition": each, "replicas": [3, 1]} for each in (0, 1)]
+        json.dump({"partitions": moved, "version": 1}, wanted)
+        wanted.flush()
+        run = partial(box.run, "reassign.ReassignPartitionsCommand")
+        plan = ("--reassignment-json-file", wanted.name)
+        assert "Successfully started partition reassignments" in run("--execute", *plan)
+        wait_until(lambda: run("--verify", *plan).count("is completed") == len(moved), "replicas moved")
+        assert "No partition reassignments found" in run("--list")
+        assert "None of the specified partition reassignments are active" in run("--cancel", *plan)
+    found = described(box.topics("--describe", "--topic", topic))
+    assert {each: replicas for each, (_, replicas, _) in found.items()} == {0: [3, 1], 1: [3, 1]}
+    box.topics("--delete", "--topic", topic)
 
 
 @tool("kafka-leader-election --election-type preferred, unclean")

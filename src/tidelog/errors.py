@@ -319,6 +319,10 @@ class ElectionNotNeeded(RetriableError, code=84):
     """The partition already has the right leader."""
 
 
+class NoReassignmentInProgress(KafkaError, code=85):
+    """The partition is not being reassigned."""
+
+
 class GroupSubscribedToTopic(KafkaError, code=86):
     """Members of the group are subscribed to the topic."""
 

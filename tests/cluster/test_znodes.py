@@ -85,6 +85,16 @@ def test_a_log_directory_event() -> None:
     assert znodes.decode_log_directory_event(data, "/log_dir_event_notification/log_dir_event_0000000000") == 3
 
 
+def test_replicas_whose_logs_are_still_to_be_deleted() -> None:
+    """R37: a key that Kafka does not know, and only where there are any."""
+    removed = Partition(0, (4, 5), 4, 0, (4, 5), removed_replicas=(1, 2))
+    data = znodes.encode_topic(b"-" * 16, [removed, Partition(1, (4, 5), 4, 0, (4, 5))])
+    assert json.loads(data)["removed_replicas"] == {"0": [1, 2]}
+    found = znodes.decode_topic("orders", data, 0, [None, None], {})
+    assert [each.removed_replicas for each in found.partitions] == [(1, 2), ()]
+    assert b"removed" not in znodes.encode_topic(b"-" * 16, [Partition(0, (4, 5), 4, 0, (4, 5))])
+
+
 def test_a_reassignment() -> None:
     replicas = {TopicPartition("a", 0): (1, 2), TopicPartition("b", 7): (3,)}
     data = znodes.encode_reassignment(replicas)

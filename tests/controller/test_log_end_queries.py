@@ -3,6 +3,7 @@
 from tests.controller.controlled_cluster import ControlledCluster, on_virtual_time
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from tidelog.types import TopicPartition
 
 WATCHER = 9
 ORDERS = ("orders", 0)
@@ -175,6 +176,21 @@ def test_a_late_announcement_about_an_incarnation_that_is_gone_is_repaired() -> 
         await cluster.announce("orders", 0)
         found = await cluster.partition("orders")
         assert (found.leader, found.in_sync_replicas) == (1, (1, 2))
+        await cluster.stop()
+
+    on_virtual_time(scenario)
+
+
+def test_brokers_are_asked_again_when_a_reassignment_begins_a_new_leader_epoch() -> None:
+    async def scenario() -> None:
+        cluster = await all_down()
+        cluster.brokers.log_ends = {1: {ORDERS: (0, 8)}, 2: {ORDERS: (0, 9)}}
+        await cluster.start_broker(1, directory_ids=("directory-of-1",))
+        await cluster.controllers[WATCHER].alter_partition_reassignments({TopicPartition(*ORDERS): (1, 2, WATCHER)})
+        await cluster.settle()
+        assert (await leader(cluster), questions(cluster, 1)) == (-1, 2)
+        await cluster.start_broker(2, directory_ids=("directory-of-2",))
+        assert await leader(cluster) == 2
         await cluster.stop()
 
     on_virtual_time(scenario)

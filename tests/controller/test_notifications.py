@@ -147,23 +147,6 @@ def test_a_partition_without_leader_is_led_by_whoever_is_there_if_somebody_asks_
     on_virtual_time(scenario)
 
 
-def test_a_request_to_reassign_partitions_is_refused_and_removed(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        caplog.set_level("INFO")
-        cluster = await ControlledCluster.start()
-        await cluster.create_topic("orders", [(1, 2)])
-        await cluster.store.create(
-            znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({TopicPartition("orders", 0): (2, 3)})
-        )
-        await cluster.settle()
-        assert await cluster.store.exists(znodes.REASSIGN_PARTITIONS) is None
-        assert (await cluster.partition("orders")).replicas == (1, 2)
-        assert "refused to reassign partitions" in caplog.text
-        await cluster.stop()
-
-    on_virtual_time(scenario)
-
-
 def test_a_controlled_shutdown_moves_leaders_away_and_says_what_is_left() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()

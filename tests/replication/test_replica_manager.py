@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -246,6 +247,20 @@ def test_a_late_deletion_of_an_earlier_topic_leaves_alone_the_present_one_of_its
     with_replicas(scenario)
 
 
+def test_a_deletion_that_knows_too_little_leaves_alone_a_log_that_is_not_hosted() -> None:
+    """R37: the replica was added again since, and its broker has just started."""
+
+    async def run() -> None:
+        replicas = await Replicas.on(MemoryDisk())
+        append(replicas.logs.create(ORDERS, ORDERS_ID, TopicSettings()), b"kept", leader_epoch=6)
+        assert stop(replicas, 5, delete=True) is FencedLeaderEpoch
+        assert replicas.logs.get(ORDERS) is not None
+        assert stop(replicas, 6, delete=True) is None
+        assert replicas.logs.get(ORDERS) is None
+
+    asyncio.run(run())
+
+
 def test_a_deletion_that_lacks_descriptors_is_refused_and_can_be_done_later() -> None:
     async def run() -> None:
         disk = MemoryDisk()
@@ -416,5 +431,20 @@ def test_what_an_earlier_incarnation_was_to_lead_is_refused() -> None:
         assert replicas.take(told._replace(in_sync_epochs={1: 11, 2: 20}, leader_epoch=6)) == [None]
         assert replicas.take(told._replace(leader=2, leader_epoch=7)) == [None]
         assert replicas.take(told._replace(broker_epoch=-1, leader_epoch=8)) == [None]
+
+    with_replicas(scenario)
+
+
+def test_replicas_that_are_being_added_do_not_count_before_they_are_there() -> None:
+    """R37: as long as a reassignment copies, writes are taken as before."""
+
+    async def scenario(replicas: Replicas) -> None:
+        replicas.take(assignment_of(2, 3, 1, in_sync=[1])._replace(adding_replicas=(2, 3), removing_replicas=(1,)))
+        orders = replicas.orders()
+        orders.configure(replace(orders.log.settings, min_insync_replicas=2))
+        leader = orders.require_leader()
+        assert (leader.effective_min_in_sync, leader.is_under_replicated) == (1, False)
+        assert orders.is_being_reassigned
+        leader.require_enough_in_sync()
 
     with_replicas(scenario)

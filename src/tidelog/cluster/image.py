@@ -38,6 +38,8 @@ class Partition:
     """The incarnation in which each eligible replica was in sync."""
     last_known_eligible: tuple[BrokerId, ...] = ()
     """Eligible replicas that have restarted uncleanly since; only in the metadata sent to brokers."""
+    removed_replicas: tuple[BrokerId, ...] = ()
+    """Replicas of earlier assignments whose logs are still to be deleted; their broker may be away (R37)."""
 
     def stamped(self, *, controller_epoch: int | None = None, version: int | None = None) -> "Partition":
         """Same as `dataclasses.replace`, several times as fast: a failover makes thousands of copies."""
@@ -55,11 +57,22 @@ class Partition:
             self.eligible_replicas,
             self.eligible_epochs,
             self.last_known_eligible,
+            self.removed_replicas,
         )
 
     @property
     def is_being_reassigned(self) -> bool:
         return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def original_replicas(self) -> tuple[BrokerId, ...]:
+        """The replicas before the reassignment: those to which it goes back when it is cancelled."""
+        return tuple(each for each in self.replicas if each not in self.adding_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[BrokerId, ...]:
+        """The replicas after the reassignment."""
+        return tuple(each for each in self.replicas if each not in self.removing_replicas)
 
     def recorded_epoch(self, replica: BrokerId) -> int | None:
         """The incarnation in which this replica had all committed records."""

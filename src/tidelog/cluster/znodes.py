@@ -225,17 +225,18 @@ def decode_log_directory(data: bytes, path: str, created_id: int) -> int:
 
 
 def encode_topic(topic_id: Uuid, partitions: Sequence[Partition]) -> bytes:
-    return _encode(
-        {
-            "removing_replicas": {
-                str(each.index): each.removing_replicas for each in partitions if each.removing_replicas
-            },
-            "partitions": {str(each.index): each.replicas for each in partitions},
-            "topic_id": uuid_text(topic_id),
-            "adding_replicas": {str(each.index): each.adding_replicas for each in partitions if each.adding_replicas},
-            "version": TOPIC_VERSION,
-        }
-    )
+    """`removed_replicas` is Tidelog's extension; Kafka does not read it, and drops it when it writes the node."""
+    content: dict[str, object] = {
+        "removing_replicas": {str(each.index): each.removing_replicas for each in partitions if each.removing_replicas},
+        "partitions": {str(each.index): each.replicas for each in partitions},
+        "topic_id": uuid_text(topic_id),
+        "adding_replicas": {str(each.index): each.adding_replicas for each in partitions if each.adding_replicas},
+        "version": TOPIC_VERSION,
+    }
+    removed = {str(each.index): each.removed_replicas for each in partitions if each.removed_replicas}
+    if removed:
+        content["removed_replicas"] = removed
+    return _encode(content)
 
 
 def partition_count(name: str, data: bytes) -> int:
@@ -463,7 +464,8 @@ def _decode_partition(name: str, index: int, topic: dict[str, Any], state: tuple
         raise ValueError(f"partition {index} has no replicas")
     adding = tuple(map(_int32, topic.get("adding_replicas", {}).get(key, ())))
     removing = tuple(map(_int32, topic.get("removing_replicas", {}).get(key, ())))
-    without_state = Partition(index, replicas, -1, 0, (), 0, -1, adding, removing)
+    removed = tuple(map(_int32, topic.get("removed_replicas", {}).get(key, ())))
+    without_state = Partition(index, replicas, -1, 0, (), 0, -1, adding, removing, removed_replicas=removed)
     if state is None:
         return without_state
     return decode_state(name, without_state, *state)

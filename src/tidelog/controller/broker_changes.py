@@ -10,6 +10,8 @@ from tidelog.controller.context_loading import load_brokers, load_log_directorie
 from tidelog.controller.elections import NO_BROKERS
 from tidelog.controller.events import BrokerChange
 from tidelog.controller.partition_state_machine import elect_offline_leaders
+from tidelog.controller.reassignment_events import advance_reassignments
+from tidelog.controller.removed_replicas import delete_removed_replicas, suspend_removals
 from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
 from tidelog.controller.term import ControllerTerm
@@ -67,6 +69,9 @@ async def on_broker_change(term: ControllerTerm, event: BrokerChange) -> str | N
     term.batch.add_metadata(current, ())
     # A replica that restarted uncleanly is no longer published as eligible (KIP-966).
     term.enqueue_update_metadata([each for each in affected if _has_eligible_replicas(term.context, each)])
+    suspend_removals(term, found.stopped)
+    delete_removed_replicas(term, found.started)
+    await advance_reassignments(term, term.context.reassigning())
     if found.started:
         term.enqueue_whole_metadata(found.started)
         allow_deletions(term, found.started)

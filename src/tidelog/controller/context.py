@@ -104,10 +104,13 @@ class ControllerContext:
         for topic_partition, partition in topic:
             self.partition_states.pop(topic_partition, None)
             self.forget_answers(topic_partition)
-            for broker_id in partition.replicas:
-                self.replica_states.pop(Replica(topic_partition, broker_id), None)
-                self.failed_replicas.discard(Replica(topic_partition, broker_id))
-                self.deletion_attempts.pop(Replica(topic_partition, broker_id), None)
+            for broker_id in (*partition.replicas, *partition.removed_replicas):
+                self.forget_replica(Replica(topic_partition, broker_id))
+
+    def forget_replica(self, replica: Replica) -> None:
+        self.replica_states.pop(replica, None)
+        self.failed_replicas.discard(replica)
+        self.deletion_attempts.pop(replica, None)
 
     def find(self, topic_partition: TopicPartition) -> Partition | None:
         topic = self.topics.get(topic_partition.topic)
@@ -138,6 +141,22 @@ class ControllerContext:
 
     def replicas_of(self, topic: str) -> list[Replica]:
         return [Replica(each, broker_id) for each, partition in self.topics[topic] for broker_id in partition.replicas]
+
+    def reassigning(self) -> list[TopicPartition]:
+        return [
+            each
+            for each, partition in self.partitions()
+            if partition.is_being_reassigned and not self.is_being_deleted(each)
+        ]
+
+    def removed_replicas(self, brokers: AbstractSet[BrokerId]) -> list[Replica]:
+        """On these brokers: logs of earlier assignments that are still to be deleted (R37)."""
+        return [
+            Replica(topic_partition, broker_id)
+            for topic_partition, partition in self.partitions()
+            for broker_id in partition.removed_replicas
+            if broker_id in brokers and not self.is_being_deleted(topic_partition)
+        ]
 
     def is_online(self, replica: Replica) -> bool:
         return replica.broker_id in self.brokers and replica not in self.failed_replicas

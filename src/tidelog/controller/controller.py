@@ -12,10 +12,12 @@ from tidelog.controller.broker_changes import on_broker_change
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.event_queue import EventQueue
 from tidelog.controller.events import (
+    AlterPartitionReassignments,
     AutoPreferredReplicaLeaderElection,
     BrokerChange,
     ControlledShutdown,
     ControllerRequest,
+    DeleteRemovedReplicas,
     ElectLeaders,
     Event,
     Expire,
@@ -46,11 +48,12 @@ from tidelog.controller.notifications import (
     on_log_dir_event_notification,
     on_log_ends_response_received,
 )
+from tidelog.controller.reassignment_events import on_alter_partition_reassignments, on_partition_reassignment
 from tidelog.controller.registration import ControllerFence, claim_controller
+from tidelog.controller.removed_replicas import on_delete_removed_replicas, on_stop_replica_response_received
 from tidelog.controller.requested_elections import (
     on_controlled_shutdown,
     on_elect_leaders,
-    on_partition_reassignment,
     on_preferred_replica_election,
     on_topic_settings_change,
     on_unclean_leader_election_enable,
@@ -58,7 +61,7 @@ from tidelog.controller.requested_elections import (
 from tidelog.controller.statistics import ControllerStatistics
 from tidelog.controller.term import ChannelsFactory, ControllerTerm
 from tidelog.controller.topic_changes import on_partition_modifications, on_topic_change, on_topic_deletion
-from tidelog.controller.topic_deletion import on_retry_topic_deletion, on_topic_deletion_stop_replica_response_received
+from tidelog.controller.topic_deletion import on_retry_topic_deletion
 from tidelog.errors import KafkaError, NotController
 from tidelog.runtime.clock import Clock
 from tidelog.store.interface import NoNode, SessionExpired, Store, StoreUnavailable, WatchEvent
@@ -86,13 +89,15 @@ EVENT_HANDLERS: Mapping[type[Event], EventHandler] = {
     PartitionReassignment: on_partition_reassignment,
     ControlledShutdown: on_controlled_shutdown,
     ElectLeaders: on_elect_leaders,
+    AlterPartitionReassignments: on_alter_partition_reassignments,
     UncleanLeaderElectionEnable: on_unclean_leader_election_enable,
     TopicSettingsChange: on_topic_settings_change,
     LogEndsResponseReceived: on_log_ends_response_received,
     LeaderAndIsrResponseReceived: on_leader_and_isr_response_received,
     ResendLeaderAndIsr: on_resend_leader_and_isr,
-    TopicDeletionStopReplicaResponseReceived: on_topic_deletion_stop_replica_response_received,
+    TopicDeletionStopReplicaResponseReceived: on_stop_replica_response_received,
     RetryTopicDeletion: on_retry_topic_deletion,
+    DeleteRemovedReplicas: on_delete_removed_replicas,
 }
 """Handler of each event of a term. It returns the log line of the event, or None."""
 
@@ -183,6 +188,22 @@ class Controller:
             raise NotController
         named = None if partitions is None else tuple(partitions)
         event = ElectLeaders(named, is_unclean, asyncio.get_running_loop().create_future())
+        self._queue.put(event)
+        return await event.answer
+
+    async def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[BrokerId] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Start, replace or (None) cancel reassignments; what became of each request. NotController."""
+        if not self.is_active:
+            raise NotController
+        named = tuple((each, None if target is None else tuple(target)) for each, target in targets.items())
+        event = AlterPartitionReassignments(
+            named, allow_replication_factor_change, asyncio.get_running_loop().create_future()
+        )
         self._queue.put(event)
         return await event.answer
 

@@ -123,8 +123,11 @@ def missing_members(partition: Partition, health: Health) -> list[BrokerId]:
 
 
 def effective_min_in_sync(partition: Partition, health: Health) -> int:
-    """min.insync.replicas, limited to the number of replicas as in Kafka."""
-    return max(1, min(health.min_in_sync, len(partition.replicas)))
+    """min.insync.replicas, limited to the number of replicas as in Kafka.
+
+    Replicas that are being added do not count before the reassignment is complete (R37).
+    """
+    return max(1, min(health.min_in_sync, len(partition.replicas) - len(partition.adding_replicas)))
 
 
 def _first_leader(partition: Partition, health: Health) -> Decision | None:
@@ -236,6 +239,7 @@ def _changed(
             in_sync_epochs=_in_sync_epochs(partition, leader, in_sync_replicas, health),
             eligible_replicas=eligible,
             eligible_epochs=_recorded_epochs(partition, eligible, health),
+            removed_replicas=partition.removed_replicas,
         )
     )
 

@@ -83,7 +83,7 @@ class PreferredReplicaElection(Event):
 
 
 class PartitionReassignment(Event):
-    pass
+    """/admin/reassign_partitions changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,14 @@ class ElectLeaders(ControllerRequest):
     """None: all partitions."""
     is_unclean: bool
     """True: elect any live replica for partitions without a leader. False: elect the preferred replicas."""
+    answer: asyncio.Future[dict[TopicPartition, KafkaError | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionReassignments(ControllerRequest):
+    targets: tuple[tuple[TopicPartition, tuple[BrokerId, ...] | None], ...]
+    """The replicas that each partition shall have; None cancels what is under way."""
+    allow_replication_factor_change: bool
     answer: asyncio.Future[dict[TopicPartition, KafkaError | None]]
 
 
@@ -186,3 +194,7 @@ class RetryTopicDeletion(Event):
     """Retry, after a pause, of topic deletions that a broker refused."""
 
     topics: frozenset[str]
+
+
+class DeleteRemovedReplicas(Event):
+    """A while after a broker failed to delete replicas that reassignments have removed (R37)."""

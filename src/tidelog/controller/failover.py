@@ -19,6 +19,8 @@ from tidelog.controller.events import (
 )
 from tidelog.controller.notifications import remove_nodes, resend_leader_and_isr
 from tidelog.controller.partition_state_machine import elect_offline_leaders
+from tidelog.controller.reassignment_events import resume_reassignments
+from tidelog.controller.removed_replicas import initialize_removed_replicas
 from tidelog.controller.states import PartitionState, Replica, ReplicaState
 from tidelog.controller.term import ControllerTerm
 from tidelog.controller.topic_changes import on_topic_deletion, watch_topics
@@ -45,6 +47,7 @@ async def on_controller_failover(term: ControllerTerm) -> str:
     term.batch.add_metadata(brokers, ())
     term.send()
     _initialize_states(term)
+    initialize_removed_replicas(term)
     resend_leader_and_isr(term, set(brokers))
     partitions = [each for each, _ in context.partitions()]
     changes = await elect_offline_leaders(term, partitions, are_fresh=True)
@@ -66,6 +69,7 @@ async def _clear_notifications(term: ControllerTerm) -> None:
 
 async def _resume(term: ControllerTerm) -> None:
     """Resume what a previous controller left unfinished. The events also set their watches."""
+    await resume_reassignments(term)
     term.put(PartitionReassignment())
     await on_topic_deletion(term, TopicDeletion())
     term.put(PreferredReplicaElection())

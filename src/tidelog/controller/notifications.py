@@ -9,6 +9,7 @@ from tidelog.controller.fenced_store import FencedStore, in_transactions
 from tidelog.controller.leader_rebalance import schedule_check_after_join
 from tidelog.controller.log_end_queries import record_log_ends
 from tidelog.controller.partition_state_machine import elect_offline_leaders, reload
+from tidelog.controller.reassignment_events import advance_reassignments
 from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.states import ReplicaState
 from tidelog.controller.term import ControllerTerm
@@ -32,6 +33,7 @@ async def on_isr_change_notification(term: ControllerTerm, event: IsrChangeNotif
     changed = [each for each in existing if not term.context.is_being_deleted(each)]
     term.enqueue_update_metadata(changed)
     await elect_offline_leaders(term, [each for each in changed if _has_restarted_member(term, each)], are_fresh=True)
+    await advance_reassignments(term, changed)
     schedule_check_after_join(term, changed)
     await remove_nodes(term.store, paths)
     return f"in-sync replicas changed partitions={len(changed)}" if changed else None

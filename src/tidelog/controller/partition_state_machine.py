@@ -106,7 +106,7 @@ async def elect_leaders_for_partitions(
         unsure = [each for each in unsure if each not in decisions]
         outcome = await write_states(term.store, {each: found.partition for each, found in decisions.items()})
         for topic_partition, partition in outcome.written.items():
-            _record_written(term, topic_partition, partition, decisions[topic_partition], changes)
+            record_written(term, topic_partition, partition, decisions[topic_partition], changes)
         pending = await reload(term, [*outcome.lost, *unsure])
         unsure = []
         if not pending:
@@ -156,9 +156,10 @@ def _decisions(
     return decisions
 
 
-def _record_written(
+def record_written(
     term: ControllerTerm, topic_partition: TopicPartition, partition: Partition, decision: Decision, changes: Changes
 ) -> None:
+    """What was written is what this controller knows from now on; brokers are told at the end of the event."""
     context = term.context
     before = context.partition(topic_partition)
     context.put(topic_partition, partition)

@@ -27,9 +27,17 @@ def move_replicas(term: ControllerTerm, replicas: Iterable[Replica], target: Rep
 
 
 def _start(term: ControllerTerm, replica: Replica, *, is_new: bool) -> None:
-    """Enqueue LeaderAndIsr, unless the partition never had a leader."""
-    if term.context.partition(replica.topic_partition).version != NO_STATE_VERSION:
-        term.enqueue_leader_and_isr(replica.topic_partition, (replica.broker_id,), is_new=is_new)
+    """Enqueue LeaderAndIsr, unless the partition never had a leader.
+
+    A replica that is being added has no records to lose: it may be created beside a log directory that is offline.
+    """
+    partition = term.context.partition(replica.topic_partition)
+    if partition.version != NO_STATE_VERSION:
+        is_being_added = replica.broker_id in partition.adding_replicas and replica.broker_id not in (
+            *partition.in_sync_replicas,
+            *partition.eligible_replicas,
+        )
+        term.enqueue_leader_and_isr(replica.topic_partition, (replica.broker_id,), is_new=is_new or is_being_added)
 
 
 def _stop(term: ControllerTerm, replica: Replica, *, delete: bool) -> None:

@@ -82,6 +82,8 @@ class RequestBatch:
         for broker_id in brokers:
             stops = self._stops.setdefault(broker_id, {}).setdefault(_Topic(topic, topic_id), {})
             stops[partition] = _Stop(leader_epoch, delete)
+            if delete:  # whatever role it had been given in the same event
+                self._leader_and_isr.get(broker_id, {}).get(_Topic(topic, topic_id), {}).pop(partition, None)
 
     def add_metadata(
         self,
@@ -115,7 +117,10 @@ class RequestBatch:
                 states = [
                     LeaderAndIsrTopicState(topic.name, topic.topic_id, list(partitions.values()))
                     for topic, partitions in topics.items()
+                    if partitions
                 ]
+                if not states:
+                    continue
                 request = LeaderAndIsrRequest(
                     controller_id=self._controller_id,
                     controller_epoch=self._controller_epoch,

@@ -19,13 +19,13 @@ from tidelog.controller.events import (
     ControlledShutdown,
     ControllerRequest,
     ElectLeaders,
-    PartitionReassignment,
     PreferredReplicaElection,
     TopicSettingsChange,
     UncleanLeaderElectionEnable,
 )
 from tidelog.controller.notifications import remove_nodes
 from tidelog.controller.partition_state_machine import Changes, elect_leaders_for_partitions, elect_offline_leaders
+from tidelog.controller.reassignment_events import advance_reassignments
 from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
 from tidelog.controller.term import ControllerTerm
@@ -100,13 +100,6 @@ def _why_not_elected(partition: Partition, *, is_unclean: bool) -> KafkaError:
     return ElectionNotNeeded() if partition.leader == partition.replicas[0] else PreferredLeaderNotAvailable()
 
 
-async def on_partition_reassignment(term: ControllerTerm, event: PartitionReassignment) -> str | None:
-    if await term.store.exists(znodes.REASSIGN_PARTITIONS, term.watch(event)) is None:
-        return None
-    await remove_nodes(term.store, [znodes.REASSIGN_PARTITIONS])
-    return "refused to reassign partitions: not supported yet"
-
-
 async def on_unclean_leader_election_enable(term: ControllerTerm, _: UncleanLeaderElectionEnable) -> str | None:
     waiting = term.context.without_leader()
     return (
@@ -122,6 +115,7 @@ async def on_topic_settings_change(term: ControllerTerm, event: TopicSettingsCha
     for topic, configs in (await load_topic_configs(term.store, topics)).items():
         if topic in term.context.topics:
             term.context.topics[topic].configs = configs
+    await advance_reassignments(term, term.context.reassigning())
     return await on_unclean_leader_election_enable(term, UncleanLeaderElectionEnable())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tidelog.cluster import znodes
 from tidelog.controller.context_loading import load_stored_topics
-from tidelog.controller.events import PartitionModifications, TopicChange, TopicDeletion
+from tidelog.controller.events import PartitionModifications, PartitionReassignment, TopicChange, TopicDeletion
 from tidelog.controller.notifications import remove_nodes
 from tidelog.controller.partition_state_machine import Changes, elect_offline_leaders, move_partitions
 from tidelog.controller.replica_state_machine import move_replicas
@@ -70,6 +70,8 @@ async def on_topic_deletion(term: ControllerTerm, event: TopicDeletion) -> str |
     unknown = [topic for topic in wanted if topic not in term.context.topics]
     await remove_nodes(term.store, [znodes.delete_topic_path(topic) for topic in unknown])
     new = [topic for topic in wanted if topic not in term.context.topics_to_delete and topic not in unknown]
+    if any(each.topic in new for each in term.context.reassigning()):
+        term.put(PartitionReassignment())  # requests for it are over
     await delete_topics(term, new)
     return f"topics to delete topics={','.join(new)}" if new else None
 

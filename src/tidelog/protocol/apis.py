@@ -76,6 +76,7 @@ APIS = (
     Api(42, "DeleteGroups", "0-2", flexible_from=2),
     Api(43, "ElectLeaders", "0-2", flexible_from=2),
     Api(44, "IncrementalAlterConfigs", "0-1", flexible_from=1),
+    Api(45, "AlterPartitionReassignments", "0-1", flexible_from=0),
     Api(46, "ListPartitionReassignments", "0", flexible_from=0),
     Api(47, "OffsetDelete", "0", flexible_from=NEVER),
     Api(60, "DescribeCluster", "0-2", flexible_from=0),

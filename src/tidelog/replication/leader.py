@@ -69,6 +69,7 @@ class PartitionLeader:
         "peers",
         "pending",
         "replicas",
+        "replication_factor",
         "version",
     )
 
@@ -93,6 +94,8 @@ class PartitionLeader:
         self.leading_since_epoch = assignment.leader_epoch
         """First of the consecutive epochs in which this broker led the partition."""
         self.replicas = assignment.replicas
+        self.replication_factor = len(set(assignment.replicas).difference(assignment.adding_replicas))
+        """As Kafka: replicas that a reassignment is adding count when it is complete (R37)."""
         self.in_sync_replicas = frozenset(assignment.in_sync_replicas)
         """The ISR in the store, which is the committed one."""
         self.eligible_epochs = dict(assignment.eligible_epochs)
@@ -246,7 +249,7 @@ class PartitionLeader:
     @property
     def effective_min_in_sync(self) -> int:
         """As in Kafka: min.insync.replicas counts no more than the number of replicas."""
-        return min(self.min_in_sync_replicas, len(self.replicas))
+        return min(self.min_in_sync_replicas, self.replication_factor)
 
     def require_enough_in_sync(self) -> None:
         """R13: an acks=all write is rejected before the append while the ISR is below the minimum."""
@@ -263,7 +266,7 @@ class PartitionLeader:
 
     @property
     def is_under_replicated(self) -> bool:
-        return len(self.in_sync_replicas) < len(self.replicas)
+        return len(self.in_sync_replicas) < self.replication_factor
 
     @property
     def is_at_min_isr(self) -> bool:

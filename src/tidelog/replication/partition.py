@@ -74,6 +74,7 @@ class Partition:
     __slots__ = (
         "_context",
         "_purgatory",
+        "adding_replicas",
         "controller_epoch",
         "end_watchers",
         "leader",
@@ -81,6 +82,7 @@ class Partition:
         "leader_id",
         "log",
         "low_watermark_watchers",
+        "removing_replicas",
         "replicas",
         "role",
         "topic_id",
@@ -101,6 +103,8 @@ class Partition:
         self.leader_epoch = NO_LEADER_EPOCH
         self.controller_epoch = 0
         self.replicas: tuple[BrokerId, ...] = ()
+        self.adding_replicas: tuple[BrokerId, ...] = ()
+        self.removing_replicas: tuple[BrokerId, ...] = ()
         self.watchers = Watchers()
         """Woken when high watermark, last stable offset or log start moved, or the role changed."""
         self.end_watchers = Watchers()
@@ -163,6 +167,8 @@ class Partition:
         self.leader_epoch = assignment.leader_epoch
         self.controller_epoch = assignment.controller_epoch
         self.replicas = assignment.replicas
+        self.adding_replicas = assignment.adding_replicas
+        self.removing_replicas = assignment.removing_replicas
 
     def resign(self) -> None:
         """No role until the controller assigns one. Waiting requests fail at once."""
@@ -353,6 +359,8 @@ class Partition:
         if len(records):
             appended = log.append_as_follower(records, leader_epoch)
             self._context.traffic.replication_bytes_in += len(records)
+            if self._context.broker_id in self.adding_replicas:
+                self._context.traffic.reassignment_bytes_in += len(records)
             if appended is not None and self.end_watchers:
                 self._purgatory.changed(self.end_watchers)
         if log.raise_high_watermark(leader_high_watermark) and self.watchers:
@@ -404,6 +412,10 @@ class Partition:
     def is_leader(self) -> bool:
         """Also while suspended."""
         return isinstance(self.role, PartitionLeader)
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
 
     @property
     def in_sync_replicas(self) -> list[BrokerId]:

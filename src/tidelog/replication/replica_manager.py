@@ -37,7 +37,7 @@ from tidelog.storage.disk_errors import StorageShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
-from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
+from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, BrokerId, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -247,9 +247,22 @@ class ReplicaManager:
             return self._absence(stop.topic_partition)
         hosted = self._online.get(stop.topic_partition)
         is_unconditional = stop.leader_epoch in (EPOCH_DURING_DELETE, NO_EPOCH_CHECK)
-        if hosted is None or is_unconditional or stop.leader_epoch >= hosted.leader_epoch:
+        if is_unconditional:
             return None
-        return FencedLeaderEpoch(f"{stop.topic_partition} is in leader epoch {hosted.leader_epoch} here")
+        newest = NO_LEADER_EPOCH if hosted is None else hosted.leader_epoch
+        if stop.delete:
+            newest = max(newest, self._latest_epoch_in_log(stop))
+        if stop.leader_epoch >= newest:
+            return None
+        return FencedLeaderEpoch(f"{stop.topic_partition} is in leader epoch {newest} here")
+
+    def _latest_epoch_in_log(self, stop: ReplicaStop) -> int:
+        """R37: whoever has a log deleted knows of every leader that has written to it, or knows too little."""
+        log = self._logs.get(stop.topic_partition)
+        if log is None or _are_different(log.topic_id or ZERO_UUID, stop.topic_id):
+            return NO_LEADER_EPOCH
+        starts = log.leader_epochs.starts
+        return starts[-1].epoch if starts else NO_LEADER_EPOCH
 
     def _is_superseded(self, stop: ReplicaStop) -> bool:
         """The named topic id is gone, and a later topic with the same name has a role here."""

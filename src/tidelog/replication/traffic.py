@@ -68,13 +68,23 @@ class TopicTraffic:
 class Traffic:
     """Counters of one broker. Replication traffic is counted apart, and not by topic."""
 
-    __slots__ = ("_past", "replication_bytes_in", "replication_bytes_out", "topics")
+    __slots__ = (
+        "_past",
+        "reassignment_bytes_in",
+        "reassignment_bytes_out",
+        "replication_bytes_in",
+        "replication_bytes_out",
+        "topics",
+    )
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicTraffic] = {}
         self._past = TopicTraffic()
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0
+        self.reassignment_bytes_in = 0
+        """Of replication: what went to replicas that reassignments are adding."""
+        self.reassignment_bytes_out = 0
 
     def of(self, topic: str) -> TopicTraffic:
         found = self.topics.get(topic)

@@ -209,7 +209,11 @@ class Fetch(ABC, Generic[W]):
     def record_bytes_out(self) -> None:
         """Metrics of bytes out: only data that is sent counts."""
         if self.reader.is_follower:
-            self.reader.services.replicas.traffic.replication_bytes_out += self.bytes_read
+            traffic, replica_id = self.reader.services.replicas.traffic, self.reader.replica_id
+            traffic.replication_bytes_out += self.bytes_read
+            for wanted, size in self.sizes.items():
+                if wanted.partition is not None and replica_id in wanted.partition.adding_replicas:
+                    traffic.reassignment_bytes_out += size
             return
         for requested, size in self.sizes.items():
             if requested.partition is not None:

@@ -53,6 +53,8 @@ WORK = (
     "consumer_groups",
 )
 """Kinds of work besides writing, which is always included."""
+REASSIGNMENTS = "reassignments"
+"""Not drawn: runs ask for it, and all others stay as they are."""
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
 """Runs have few or many kinds: pairs and triples meet as often as if each kind were in every fourth run."""
@@ -123,7 +125,7 @@ class SwarmConfig:
     def summary(self) -> str:
         faults = ", ".join(name for name in FAULTS if name in self.faults)
         conditions = ", ".join(name for name in CONDITIONS if name in self.conditions)
-        work = ", ".join(name for name in WORK if name in self.work)
+        work = ", ".join(name for name in (*WORK, REASSIGNMENTS) if name in self.work)
         return (
             f"{self.brokers} brokers with {self.log_directories} log directories each,"
             f" {self.fault_duration_s:g} s of faults;"

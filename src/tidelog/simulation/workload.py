@@ -23,6 +23,7 @@ from tidelog.simulation.work.operating import (
     UncleanElections,
 )
 from tidelog.simulation.work.reading import FinalReads, RewindingReads
+from tidelog.simulation.work.reassigning import Reassignments
 from tidelog.simulation.work.transacting import Transactions
 from tidelog.simulation.work.writing import ImpatientWrites, OneShotWrites, PatientWrites
 
@@ -45,6 +46,7 @@ WORKS: Mapping[str, type[Work]] = {
         ClassicGroup,
         ConsumerGroup,
         Copying,
+        Reassignments,
     )
 }
 LONG_RUN_S = 60.0

@@ -163,6 +163,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         Kind.GAUGE,
+        _replicas("ReassigningPartitions"),
+        "Partitions led here whose replicas are being reassigned.",
+        one(lambda now: sum(each.is_leader and each.is_being_reassigned for each in now.replicas)),
+    ),
+    Metric(
+        Kind.GAUGE,
         _replicas("OfflineReplicaCount"),
         "Partitions of this broker whose log directory has failed.",
         one(lambda now: len(now.replicas.offline_partitions)),
@@ -401,6 +407,18 @@ METRICS: tuple[Metric, ...] = (
         _traffic("ReplicationBytesOutPerSec"),
         "Bytes of records sent to followers.",
         one(lambda now: now.replicas.traffic.replication_bytes_out),
+    ),
+    Metric(
+        Kind.COUNTER,
+        _traffic("ReassignmentBytesInPerSec"),
+        "Of the bytes fetched from leaders, those of replicas that reassignments are adding here.",
+        one(lambda now: now.replicas.traffic.reassignment_bytes_in),
+    ),
+    Metric(
+        Kind.COUNTER,
+        _traffic("ReassignmentBytesOutPerSec"),
+        "Of the bytes sent to followers, those for replicas that reassignments are adding.",
+        one(lambda now: now.replicas.traffic.reassignment_bytes_out),
     ),
     # ---- logs
     Metric(

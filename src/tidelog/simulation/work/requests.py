@@ -7,6 +7,12 @@ from tidelog.client.network.connection import ClientConnection
 from tidelog.client.routing.cluster import Cluster
 from tidelog.client.routing.leaders import Outcomes, ask_leaders
 from tidelog.errors import NO_ERROR, error_of, raise_error
+from tidelog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -25,7 +31,11 @@ from tidelog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from tidelog.types import TopicPartition
+from tidelog.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from tidelog.types import BrokerId, TopicPartition
 
 TIMEOUT_S = 10.0
 TIMEOUT_MS = int(TIMEOUT_S * 1000)
@@ -91,3 +101,26 @@ async def elect_leaders(cluster: Cluster, election_type: int, partitions: Sequen
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=TIMEOUT_MS)
     response = await cluster.ask_controller(request, ElectLeadersResponse)
     raise_error(response.error_code)
+
+
+async def alter_reassignments(cluster: Cluster, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]) -> None:
+    """None cancels."""
+    topics = by_topic(targets, lambda key: ReassignablePartition(partition_index=key.partition, replicas=targets[key]))
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=topic, partitions=found) for topic, found in topics.items()],
+        timeout_ms=TIMEOUT_MS,
+    )
+    response = await cluster.ask_controller(request, AlterPartitionReassignmentsResponse)
+    raise_error(response.error_code, message=response.error_message)
+    for result in response.responses:
+        for found in result.partitions:
+            raise_error(found.error_code, message=found.error_message)
+
+
+async def list_reassignments(cluster: Cluster) -> list[TopicPartition]:
+    request = ListPartitionReassignmentsRequest(topics=None, timeout_ms=TIMEOUT_MS)
+    response = await cluster.ask_controller(request, ListPartitionReassignmentsResponse)
+    raise_error(response.error_code, message=response.error_message)
+    return [
+        TopicPartition(topic.name, found.partition_index) for topic in response.topics for found in topic.partitions
+    ]
