@@ -54,7 +54,8 @@ WORK = (
 )
 """Kinds of work besides writing, which is always included."""
 REASSIGNMENTS = "reassignments"
-"""Not drawn: runs ask for it, and all others stay as they are."""
+REASSIGNMENTS_ONE_IN = 5
+"""Drawn from a source of its own, so that the other runs stay as they were."""
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
 """Runs have few or many kinds: pairs and triples meet as often as if each kind were in every fourth run."""
@@ -152,7 +153,7 @@ def is_of_base_offset(data: bytes | bytearray, position: int) -> bool:
 
 def draw_config(seed: int) -> SwarmConfig:
     # Each aspect has its own random source, so that a new kind of work does not change the faults of a seed.
-    draw, of_faults, of_work = (_Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 13))
+    draw, of_faults, of_work, of_moves = (_Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 14))
     brokers = draw.one_of(BROKERS)
     conditions = of_faults.some_of(CONDITIONS, 2)
     fault_duration_s = draw.length(*TROUBLED_S)
@@ -164,7 +165,9 @@ def draw_config(seed: int) -> SwarmConfig:
         fault_duration_s=fault_duration_s,
         faults=_draw_faults(of_faults),
         conditions=conditions,
-        work=of_work.some_of(WORK, of_work.one_of(WORK_ONE_IN)) | ALWAYS_WORK,
+        work=of_work.some_of(WORK, of_work.one_of(WORK_ONE_IN))
+        | of_moves.some_of((REASSIGNMENTS,), REASSIGNMENTS_ONE_IN)
+        | ALWAYS_WORK,
         latency_s=draw.one_of(LATENCIES_S),
         store_latency_s=draw.one_of(STORE_LATENCIES_S),
         longest_worker_delay_s=draw.one_of(WORKER_DELAYS_S) if "interleaved_workers" in conditions else 0.0,
