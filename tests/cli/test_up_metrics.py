@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.cli.local_cluster import local_cluster
 from tests.server.scrape import Scrape
-from tidelog.cli.local_cluster.plan import METRICS_PORTS_FROM
+from tidelog.cli.local_cluster.plan import METRICS_PORT_OFFSET
 
 
 def metrics_line(said: str) -> str:
@@ -17,7 +17,7 @@ def metrics_line(said: str) -> str:
 def test_each_broker_shows_its_metrics_above_its_own_port(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "data", brokers=2) as cluster:
         said = cluster.up()
-        urls = [f"http://127.0.0.1:{cluster.port + METRICS_PORTS_FROM + number}/metrics" for number in (0, 1)]
+        urls = [f"http://127.0.0.1:{cluster.port + METRICS_PORT_OFFSET + number}/metrics" for number in (0, 1)]
         assert metrics_line(said) == f"metrics: {' '.join(urls)}"
         assert said.splitlines()[-1].startswith("bootstrap: ")
         found = []
@@ -31,7 +31,7 @@ def test_each_broker_shows_its_metrics_above_its_own_port(tmp_path: Path) -> Non
 def test_a_port_that_is_taken_leaves_a_broker_without_metrics_but_running(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "data", brokers=1) as cluster, socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", cluster.port + METRICS_PORTS_FROM))
+        other.bind(("127.0.0.1", cluster.port + METRICS_PORT_OFFSET))
         other.listen()
         assert metrics_line(cluster.up()) == "metrics: none (none for broker 1: port in use)"
         assert cluster.states() == {1: "up"}

@@ -195,7 +195,7 @@ def test_a_compaction_in_between_makes_the_replay_catch_up(bench: Bench) -> None
 
 
 def test_a_table_that_is_rewritten_all_the_time_is_left_as_it_is(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuilding, "CATCH_UPS_MAX", 2)
+    monkeypatch.setattr(rebuilding, "MAX_CATCH_UPS", 2)
     bench.query.batch()
 
     def batch_and_compact() -> None:

@@ -29,7 +29,7 @@ from tidelog.replication.follower import (
     offset_truncation_state,
 )
 from tidelog.state_machine import IllegalTransition
-from tidelog.storage.disk_errors import StorageShortage
+from tidelog.storage.disk_errors import ResourceShortage
 from tidelog.storage.leader_epochs import EpochEnd
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
@@ -212,7 +212,7 @@ def test_a_shortage_delays_a_follower_longer_each_time_and_never_ends_it() -> No
     follower = fetching(ModelLog(1))
     for failures in (1, 2, 3):
         assert follower.on_fetched(0, None) is FetchedData.RECORDS
-        assert follower.on_refused(StorageShortage("short")) == DelayPartition("short", is_own_fault=True)
+        assert follower.on_refused(ResourceShortage("short")) == DelayPartition("short", is_own_fault=True)
         assert (follower.state, follower.failures) == (FollowerState.DELAYED, failures)
         follower.resume()
         assert follower.state is FollowerState.FETCHING

@@ -26,7 +26,7 @@ from tidelog.errors import KafkaStorageError
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.memory_disk import MemoryDisk
-from tidelog.storage.disk_errors import StorageShortage
+from tidelog.storage.disk_errors import ResourceShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import (
     DuplicateLog,
@@ -194,7 +194,7 @@ def test_a_log_whose_creation_failed_is_created_where_it_was_begun() -> None:
         disk = MemoryDisk()
         manager = await manager_on(disk, "/one", "/two")
         disk.inject(errno.EMFILE, operations=("open",))
-        with pytest.raises(StorageShortage):
+        with pytest.raises(ResourceShortage):
             manager.create(ORDERS, TOPIC_ID, SETTINGS)
         disk.faults.clear()
         manager.create(orders(1), TOPIC_ID, SETTINGS)  # now the other log dir has fewer

@@ -30,7 +30,7 @@ from tidelog.protocol.records import ControlType
 from tidelog.runtime.disk import OpenMode, SystemDisk, SystemFile
 from tidelog.runtime.memory_disk import Fault, MemoryDisk
 from tidelog.storage.descriptor_reclaiming_disk import DescriptorReclaimingDisk
-from tidelog.storage.disk_errors import StorageShortage, append_whole, is_transient
+from tidelog.storage.disk_errors import ResourceShortage, append_whole, is_transient
 from tidelog.storage.loader import Checkpointed, load_log
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory, StorageSetupError
@@ -199,7 +199,7 @@ def test_whatever_descriptor_is_missing_nothing_has_changed_and_the_next_attempt
         run_short(disk, calls_before)
         try:
             operation(log)
-        except StorageShortage:
+        except ResourceShortage:
             assert log.directory.is_online
         else:
             assert not Shortage.struck, "the shortage was swallowed"
@@ -290,7 +290,7 @@ def test_errors_that_pass_are_told_from_those_of_a_disk() -> None:
     lasting = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOENT, errno.EBADF)
     assert all(is_transient(OSError(number, "")) for number in passing)
     assert not any(is_transient(OSError(number, "")) for number in lasting)
-    assert [is_transient(error) for error in (StorageShortage(), KafkaStorageError(), ValueError())] == [
+    assert [is_transient(error) for error in (ResourceShortage(), KafkaStorageError(), ValueError())] == [
         True,
         False,
         False,
@@ -492,7 +492,7 @@ def test_a_log_that_could_not_be_set_aside_is_still_there_and_is_set_aside_later
         log = manager.create(ORDERS, None, TopicSettings())
         append(log, b"kept")
         disk.inject(number, "/data", ("rename",))
-        with pytest.raises(StorageShortage):
+        with pytest.raises(ResourceShortage):
             manager.set_aside(ORDERS)
         disk.faults.clear()
         assert manager.create(ORDERS, None, TopicSettings()) is log

@@ -17,7 +17,7 @@ from tidelog.replicated.memory_shard import MemoryReply, MemoryShard
 from tidelog.transactions.machine import TransactionMachine
 from tidelog.transactions.state_manager import MarkerOrder
 from tidelog.transactions.states import TransactionState
-from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, ProducerIdentity, Transaction
+from tidelog.transactions.transaction import TV_2, ProducerIdentity, Transaction
 from tidelog.types import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -110,7 +110,7 @@ class Coordinator:
         transactional_id: str,
         identity: ProducerIdentity,
         *partitions: TopicPartition,
-        version: int = EPOCH_PER_TRANSACTION,
+        version: int = TV_2,
     ) -> None:
         answer = self._ask(
             lambda machine, reply, effects: machine.add_partitions(

@@ -161,7 +161,7 @@ def _compacted_topics(replicas: Sequence[Replica], options: AuditOptions) -> Cal
 
 
 def _cleaned_end(replicas: Sequence[Replica], options: AuditOptions) -> int:
-    """Replicas must be identical from here on; None for a compacted topic without a cleaner checkpoint."""
+    """Offset from which replicas must be identical; LARGEST_OFFSET if it is not known: nothing is compared then."""
     end = max((replica.cleaned_end for replica in replicas), default=0)
     topic_partition = replicas[0].topic_partition
     if not end and options.compacted and topic_filter(options.compacted)(topic_partition):
@@ -174,7 +174,7 @@ def _different_starts(replicas: Sequence[Replica]) -> list[Finding]:
     if len(starts) < 2:
         return []
     said = ", ".join(f"{replica.log_start} on {replica.log_dir}" for replica in replicas)
-    sentence = f"the replicas begin at different offsets ({said}): every broker applies retention at a time of its own"
+    sentence = f"the replicas begin at different offsets ({said}): brokers apply retention independently"
     return [finding_of(replicas[0], Kind.NOTE, sentence)]
 
 

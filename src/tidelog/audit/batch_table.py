@@ -37,7 +37,7 @@ BoolArray = np.typing.NDArray[np.bool_]
 
 BLOCK_OFFSETS = 65_536
 MOST_EPOCHS = 10_000
-MOST_DAMAGES = 100
+MAX_DAMAGES = 100
 """Of one segment; a file that is damaged in more places is not worth more lines."""
 
 TIMELINE_BUCKETS = 32
@@ -180,7 +180,7 @@ class RunningFacts:
         self.last_epoch = int(epochs[-1])
 
     def note(self, kind: DamageKind, row: Int64Array, offsets: OffsetRange, detail: str) -> None:
-        if len(self.damages) < MOST_DAMAGES:
+        if len(self.damages) < MAX_DAMAGES:
             self.damages.append(Damage(kind, int(row[POSITION]), int(row[SIZE]), *offsets, detail))
 
     def _count(self, sound: Int64Array) -> None:

@@ -25,7 +25,7 @@ from tidelog.audit.batch_kernels import (
     next_candidate,
     walk,
 )
-from tidelog.audit.batch_table import MOST_DAMAGES, BoolArray, RunningFacts
+from tidelog.audit.batch_table import MAX_DAMAGES, BoolArray, RunningFacts
 from tidelog.audit.facts import (
     BatchIdentity,
     Damage,
@@ -50,7 +50,7 @@ OLD_HEADER_BYTES = 17
 
 @dataclass(frozen=True)
 class SegmentItem:
-    """One segment to read: what a task is given."""
+    """Input of a task: one segment to read."""
 
     topic_partition: TopicPartition
     path: str
@@ -157,7 +157,7 @@ class _SegmentScan:
 
     @property
     def _is_done(self) -> bool:
-        return self._position >= self._size_bytes or len(self._facts.damages) >= MOST_DAMAGES
+        return self._position >= self._size_bytes or len(self._facts.damages) >= MAX_DAMAGES
 
     def facts(self) -> SegmentFacts:
         try:
@@ -324,7 +324,7 @@ def _runs(table: Int64Array) -> Sequence[tuple[int, int]]:
 
 def _what_is_wrong(head: bytes, size_bytes: int) -> str:
     if len(head) < HEADER_BYTES:
-        return "the bytes are no batch"
+        return "the bytes are not a record batch"
     length = int.from_bytes(head[8:12], "big", signed=True)
     if length + LENGTH_OVERHEAD_BYTES != size_bytes:
         return (

@@ -42,7 +42,7 @@ class Partition:
     """Replicas of earlier assignments whose logs are still to be deleted; their broker may be away (R37)."""
 
     def stamped(self, *, controller_epoch: int | None = None, version: int | None = None) -> "Partition":
-        """Same as `dataclasses.replace`, several times as fast: a failover makes thousands of copies."""
+        """Like `dataclasses.replace`, but several times faster: a failover makes thousands of copies."""
         return Partition(
             self.index,
             self.replicas,

@@ -31,7 +31,7 @@ class BrokerSettings(CoordinatorSettings):
     """Built from keywords by code, or by `config.loading` from a file and flags, with all checks."""
 
     auto_create_topics_enable: bool = setting(
-        default=True, doc="Whether a metadata request for an unknown topic creates it."
+        default=True, doc="Whether a Metadata request creates a topic that does not exist."
     )
     auto_leader_rebalance_enable: bool = setting(
         default=True, doc="Whether the controller elects preferred leaders when leaders are out of balance."
@@ -111,7 +111,7 @@ class BrokerSettings(CoordinatorSettings):
     )
     leader_imbalance_per_broker_percentage: int = setting(
         default=10,
-        doc="Of the partitions that prefer a broker as leader, the share that others may lead before it is elected.",
+        doc="Percentage of a broker's preferred partitions that others may lead before the controller rebalances.",
     )
     listener_security_protocol_map: str = setting(
         default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
@@ -321,7 +321,7 @@ class BrokerSettings(CoordinatorSettings):
         update=UpdateMode.CLUSTER_WIDE,
         doc="A write with acks=all is rejected while fewer replicas than this are in sync.",
     )
-    node_id: int = setting(default=GENERATED_ID, at_least=-1, doc="Another name of broker.id.")
+    node_id: int = setting(default=GENERATED_ID, at_least=-1, doc="Alias of broker.id.")
     num_partitions: int = setting(
         default=1, at_least=1, doc="The number of partitions of topics that are created without one."
     )

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from tidelog.config.setting import INT_MAX, ConfigType, Declaring, UpdateMode, setting
+from tidelog.config.setting import INT_MAX, ConfigType, SettingsBase, UpdateMode, setting
 
 ASSIGNORS = ("uniform", "range")
 MIGRATION_POLICIES = ("disabled", "downgrade", "upgrade", "bidirectional")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class CoordinatorSettings(Declaring):
+class CoordinatorSettings(SettingsBase):
     add_partitions_to_txn_retry_backoff_max_ms: int = setting(
         default=100,
         at_least=0,

@@ -1,4 +1,7 @@
-"""Names of Kafka broker settings without effect here: a warning, or an error for those in `security.py`."""
+"""Names of Kafka broker settings that have no effect here.
+
+Setting one logs a warning, or is an error if `security.py` lists it.
+"""
 
 _NAMES = """
     allow.everyone.if.no.acl.found alter.config.policy.class.name alter.log.dirs.replication.quota.window.num

@@ -48,7 +48,7 @@ class BadValue(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one setting."""
+    """Definition of one setting (Kafka: ConfigDef.ConfigKey)."""
 
     attribute: str
     type: ConfigType
@@ -109,7 +109,7 @@ class Setting:
             raise BadValue(f"String must be one of: {', '.join(self.one_of)}")
 
 
-class Declaring:
+class SettingsBase:
     """What classes with settings have in common: equal and shown by their settings.
 
     Python writes these methods anew for each dataclass; for a hundred fields that would take longer than all else that

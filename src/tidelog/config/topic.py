@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tidelog.config.setting import LONG_MAX, ConfigType, Declaring, setting
+from tidelog.config.setting import LONG_MAX, ConfigType, SettingsBase, setting
 from tidelog.errors import InvalidConfig
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -30,7 +30,7 @@ UNSUPPORTED_KAFKA_NAMES = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class TopicSettings(Declaring):
+class TopicSettings(SettingsBase):
     """Built from keywords by code; from text, with all checks, by `config.resolution`."""
 
     cleanup_policy: tuple[str, ...] = setting(

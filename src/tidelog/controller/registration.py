@@ -18,8 +18,8 @@ FIRST_CONTROLLER_EPOCH = 1
 
 
 REGISTRATION_PAUSE_S = 0.1
-PATIENCE_WITH_AN_OLD_SESSION = 1.5
-"""In session timeouts."""
+OLD_SESSION_WAIT_FACTOR = 1.5
+"""Times the session timeout."""
 
 
 class BrokerIdInUse(Exception):
@@ -69,7 +69,7 @@ async def generate_broker_id(store: Store, reserved_broker_max_id: int) -> Broke
 
 async def wait_for_free_id(store: Store, broker_id: BrokerId, clock: Clock, session_timeout_ms: int) -> None:
     """Wait while the session of an earlier process of this broker has not expired."""
-    deadline = clock.monotonic() + session_timeout_ms / 1000 * PATIENCE_WITH_AN_OLD_SESSION
+    deadline = clock.monotonic() + session_timeout_ms / 1000 * OLD_SESSION_WAIT_FACTOR
     is_logged = False
     while await store.exists(znodes.broker_path(broker_id)) is not None:
         if clock.monotonic() >= deadline:

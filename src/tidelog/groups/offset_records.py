@@ -22,9 +22,10 @@ _LENGTH = struct.Struct(">h")
 _INDEX = struct.Struct(">i")
 _PLAIN_VALUE = struct.Struct(">hqiBq")
 _STRING_START = 4
-_REMEMBERED_NAMES = 4_096
-_MAX_REMEMBERED_LENGTH = 256
-"""Size of the cache of decoded names: a limit on memory."""
+_CACHED_NAMES = 4_096
+"""Entries in the cache of decoded names."""
+_MAX_CACHED_KEY_BYTES = 256
+"""Longer keys are not cached, to bound memory."""
 _PLAIN_VERSION = VALUE_VERSION.to_bytes(2, "big")
 _NO_METADATA = b"\x01"
 _NO_TAGS = b"\x00"
@@ -81,7 +82,7 @@ def encode_value(committed: CommittedOffset) -> bytes:
 
 def decode_key(data: bytes) -> tuple[str, str, int]:
     """Group, topic and partition. Decoded by hand: it dominates the loading time. Raises MalformedMessage."""
-    read = _read_remembered_names if len(data) <= _MAX_REMEMBERED_LENGTH else _read_names
+    read = _read_remembered_names if len(data) <= _MAX_CACHED_KEY_BYTES else _read_names
     group_id, topic = read(data[: -_INDEX.size])
     return group_id, topic, int.from_bytes(data[-_INDEX.size :], "big", signed=True)
 
@@ -97,7 +98,7 @@ def _read_names(names: bytes) -> tuple[str, str]:
         raise MalformedMessage(str(error)) from error
 
 
-_read_remembered_names = lru_cache(maxsize=_REMEMBERED_NAMES)(_read_names)
+_read_remembered_names = lru_cache(maxsize=_CACHED_NAMES)(_read_names)
 
 
 def check_value(data: bytes) -> None:

@@ -622,7 +622,7 @@ def decoded_slice(
             else:
                 number = read_int32(data, position)
                 position += number & 15
-                if number == 0 or number < 0 or 2 * (number >> 4) > record_end - position:
+                if number <= 0 or 2 * (number >> 4) > record_end - position:
                     raise ValueError(f"the record at byte {raw[0]} {PROBLEMS[BAD_HEADER_COUNT]}")
                 headers = []
                 position = _read_headers(data, position, number >> 4, record_end, headers)

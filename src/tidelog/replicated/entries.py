@@ -83,7 +83,7 @@ class Ended(NamedTuple):
 def entries_of(header: BatchHeader, batch: Buffer) -> Iterator[Written | Ended]:
     """Entries of one batch for replay. Raises CorruptMessage."""
     if not crc_matches(batch, header):
-        raise CorruptMessage("its CRC-32C is not what it says")
+        raise CorruptMessage("the CRC of the batch does not match")
     producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
     if header.is_control:
         marker = read_end_marker(batch)

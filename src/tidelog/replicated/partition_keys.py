@@ -5,13 +5,13 @@ from functools import lru_cache
 from typing import Final
 
 _REMEMBERED_KEYS: Final = 65_536
-_MAX_REMEMBERED_LENGTH: Final = 256
+_MAX_CACHED_KEY_BYTES: Final = 256
 """Longest key that is cached, so that clients with very long keys cannot fill the memory."""
 _SIGN_BIT: Final = 1 << 31
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    if len(key) > _MAX_REMEMBERED_LENGTH:
+    if len(key) > _MAX_CACHED_KEY_BYTES:
         return _partition_for(key, partition_count)
     return _remembered_partition_for(key, partition_count)
 

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 FAILURES_BEFORE_LOG_LINE = 5
 """Failures in a row before they are logged. Fewer, within a fifth of a second, are the ordinary race between leader and
-follower after an election. After so many the line is not repeated."""
+follower after an election. The line is not repeated after that."""
 
 
 class FetcherLogLines:

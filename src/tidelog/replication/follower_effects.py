@@ -20,7 +20,7 @@ from tidelog.replication.follower import (
 )
 from tidelog.replication.leader_link import FetchingBroker
 from tidelog.replication.partition_states import PartitionFetchState, PartitionStates
-from tidelog.storage.disk_errors import StorageShortage
+from tidelog.storage.disk_errors import ResourceShortage
 from tidelog.storage.leader_epochs import EpochEnd
 from tidelog.types import TopicPartition
 
@@ -141,7 +141,7 @@ class FollowerEffectRunner:
         while self.states.is_current(fetch_state) and not self.is_closed:
             try:
                 await fetch_state.partition.log.flush()
-            except StorageShortage as shortage:
+            except ResourceShortage as shortage:
                 # Retry the flush itself: fetching on without it would confirm records that are not on disk.
                 fetch_state.core.failures += 1
                 self._record_write_error(fetch_state, str(shortage))

@@ -33,7 +33,7 @@ from tidelog.replication.role_log_lines import log_roles, log_stopped
 from tidelog.replication.traffic import Traffic
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
-from tidelog.storage.disk_errors import StorageShortage
+from tidelog.storage.disk_errors import ResourceShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
@@ -146,7 +146,7 @@ class ReplicaManager:
         for assignment in sorted(accepted, key=self._is_to_follow):
             try:
                 partition = self._make_leader_or_follower(assignment, live_leaders)
-            except StorageShortage as shortage:
+            except ResourceShortage as shortage:
                 # Not a storage error, which would mean a failed log directory: the controller sends this again (R43).
                 outcomes[assignment.topic_partition] = UnknownServerError(str(shortage))
             except KafkaStorageError as error:
@@ -277,7 +277,7 @@ class ReplicaManager:
         self._online.pop(stop.topic_partition, None)
         try:
             self._logs.delete(stop)
-        except StorageShortage as shortage:
+        except ResourceShortage as shortage:
             return UnknownServerError(str(shortage))  # the controller retries (R43)
         except KafkaStorageError as error:
             self._offline.add(stop.topic_partition)

@@ -32,7 +32,7 @@ class Deadlines:
         self._expiring: deque[DeadlineKey] = deque()
         self._resolution_s = resolution_s
         self._buckets: dict[int, dict[int, Callable[[], None]]] = {}
-        self._due: list[int] = []
+        self._bucket_heap: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._next_id = 0
 
@@ -41,8 +41,8 @@ class Deadlines:
         waiting = self._buckets.get(bucket)
         if waiting is None:
             waiting = self._buckets[bucket] = {}
-            heapq.heappush(self._due, bucket)
-            if self._due[0] == bucket:
+            heapq.heappush(self._bucket_heap, bucket)
+            if self._bucket_heap[0] == bucket:
                 self._set_timer()
         self._next_id += 1
         waiting[self._next_id] = on_expired
@@ -60,13 +60,13 @@ class Deadlines:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._due[0] * self._resolution_s, self._expire)
+        self._timer = self._loop.call_at(self._bucket_heap[0] * self._resolution_s, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
         now = self._loop.time()
-        while self._due and self._due[0] * self._resolution_s <= now:
-            bucket = heapq.heappop(self._due)
+        while self._bucket_heap and self._bucket_heap[0] * self._resolution_s <= now:
+            bucket = heapq.heappop(self._bucket_heap)
             if self._turns is not None and len(self._buckets[bucket]) > MAX_AT_ONCE:
                 if not self._expiring:
                     self._turns.queue(self._expire_some)
@@ -74,7 +74,7 @@ class Deadlines:
             else:
                 for on_expired in self._buckets.pop(bucket).values():
                     on_expired()
-        if self._due and self._timer is None:
+        if self._bucket_heap and self._timer is None:
             self._set_timer()
 
     def _expire_some(self) -> None:

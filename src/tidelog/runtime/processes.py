@@ -1,4 +1,4 @@
-"""Process seam: the own process id, and notification when another process ends."""
+"""Process seam: the id of this process, and notification when another process ends."""
 
 import asyncio
 import os

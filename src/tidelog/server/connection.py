@@ -298,7 +298,7 @@ class Connection:
         return (
             self._waiting_fetches >= MAX_FETCHES_IN_FLIGHT
             or self._running_tasks > 0
-            or self.channel.backlog_memory_bytes + self._pending_bytes > self._registry.max_backlog_bytes
+            or self.channel.backlog_memory_bytes + self._pending_bytes > self._registry.max_backlog_memory_bytes
         )
 
     def _pause_if_congested(self) -> None:
@@ -344,7 +344,7 @@ class ConnectionRegistry:
         """Response bytes in memory that clients have not read."""
 
     @property
-    def max_backlog_bytes(self) -> int:
+    def max_backlog_memory_bytes(self) -> int:
         """Unsent response bytes in memory above which a connection is not read."""
         return MAX_BACKLOG_MEMORY_BYTES if self.unread_bytes < MAX_UNREAD_BYTES else 0
 

@@ -63,7 +63,7 @@ class ControlledShutdown:
                 request, ControlledShutdownResponse, ANSWER_TIMEOUT_S, reach_timeout_s=REACH_TIMEOUT_S
             )
         except KafkaError as error:
-            logger.warning("controlled shutdown: no response of the controller reason=%s", error)
+            logger.warning("controlled shutdown: no response from the controller reason=%s", error)
             return None
         if response.error_code != NO_ERROR:
             name = ERRORS_BY_CODE.get(response.error_code, UnknownServerError).__name__

@@ -24,7 +24,7 @@ CLIENT_ID_PREFIX = "tidelog-broker-to-controller-"
 
 BACKOFF_S = 0.1
 SHORTEST_CONNECT_S = 1.0
-"""Minimum time for a connection attempt: a busy machine must not count as an absent one."""
+"""Minimum time for a connection attempt: so that a slow controller is not taken for a dead one."""
 
 
 class ControllerLink:

@@ -64,7 +64,7 @@ class FaultInjector:
     def _take_turns(self, event: FaultEvent) -> None:
         pair = self._failovers.pair(event)
         if pair is not None:
-            self._scene.log_applied(event, f"brokers {pair[0]} and {pair[1]} run in turn, and nobody else")
+            self._scene.log_applied(event, f"brokers {pair[0]} and {pair[1]} run alternately, and no other broker runs")
             self._failovers.begin(self._failovers.take_turns(pair, event))
 
     def _fail_over_unheard(self, event: FaultEvent) -> None:

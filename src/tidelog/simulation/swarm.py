@@ -136,7 +136,7 @@ class SwarmConfig:
 
 
 def is_of_base_offset(data: bytes | bytearray, position: int) -> bool:
-    """Of a batch in a log. No CRC covers it, and in compacted logs, which have gaps, nothing tells that it is wrong.
+    """Whether the byte is part of a batch's base offset. No CRC covers it; in compacted logs, an error goes unnoticed.
 
     In other logs recovery finds it (tests/storage/test_recovery.py).
     """

@@ -13,7 +13,7 @@ _PASSING = SHORT_OF_DESCRIPTORS | {errno.ENOMEM, errno.EINTR, errno.EAGAIN}
 write may be on the disk, and the disk stays full until an operator acts."""
 
 
-class StorageShortage(KafkaStorageError):
+class ResourceShortage(KafkaStorageError):
     """Out of descriptors or memory. Nothing has changed, the disk works, and a retry may succeed."""
 
 
@@ -21,7 +21,7 @@ def is_transient(error: BaseException) -> bool:
     """Whether a retry may succeed without any repair."""
     if isinstance(error, OSError):
         return error.errno in _PASSING and not isinstance(error, DirectoryInUse)
-    return isinstance(error, StorageShortage)
+    return isinstance(error, ResourceShortage)
 
 
 def partial_change_error(error: OSError) -> OSError:
@@ -44,7 +44,7 @@ def append_whole(file: File, data: bytes | bytearray | memoryview, size_bytes: i
 
 
 class DiskGuard:
-    """Translates any OSError of a block with the owner's function."""
+    """Context manager that converts an OSError with `failed`."""
 
     __slots__ = ("_failed",)
 

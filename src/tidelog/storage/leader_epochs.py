@@ -81,7 +81,7 @@ class LeaderEpochs:
             return None
         epoch, end_offset = self.end_offset_for(last_fetched_epoch, log_end_offset)
         if epoch == NO_LEADER_EPOCH:
-            raise OffsetOutOfRange(f"leader epoch {last_fetched_epoch} is newer than all that is known here")
+            raise OffsetOutOfRange(f"leader epoch {last_fetched_epoch} is newer than every epoch in this log")
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
             return EpochEnd(epoch, end_offset)
         return None

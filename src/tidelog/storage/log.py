@@ -580,7 +580,7 @@ class Log:
         """Apply retention by time, size and log start, never past the high watermark (R4). Returns deleted segments."""
         self._check_online()
         with self.guard:
-            deletable = retention.expired_segments(self._retained(), now_ms)
+            deletable = retention.deletable_segments(self._retained(), now_ms)
             if not deletable:
                 return []
             if len(deletable) == len(self.local.segments):

@@ -21,7 +21,7 @@ from tidelog.storage.checkpoints import (
     SEGMENT_SIZES,
     write_offsets,
 )
-from tidelog.storage.disk_errors import StorageShortage, is_transient
+from tidelog.storage.disk_errors import ResourceShortage, is_transient
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import TopicPartition, uuid_text
 
@@ -167,7 +167,7 @@ class LogDirectory:
             raise StorageSetupError(shortage_at_start(self.path, error))
         self.fail(error)
 
-    def _on_shortage(self, error: OSError) -> StorageShortage:
+    def _on_shortage(self, error: OSError) -> ResourceShortage:
         self.shortages += 1
         now_s = self.context.clock.monotonic()
         if now_s >= self._shortage_logged_s + SHORTAGE_TOLD_EVERY_S:
@@ -178,7 +178,7 @@ class LogDirectory:
                 self.shortages,
                 error,
             )
-        return StorageShortage(f"the broker is short of descriptors or memory, and the disk is well: {error}")
+        return ResourceShortage(f"the broker is short of descriptors or memory, and the disk is well: {error}")
 
     def offline_error(self) -> KafkaStorageError:
         return KafkaStorageError(f"log dir {self.path} is offline: {self.error}")

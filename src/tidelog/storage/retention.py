@@ -28,7 +28,7 @@ def load_timestamps(segments: list[Segment], settings: TopicSettings, now_ms: in
             return
 
 
-def expired_segments(log: RetainedLog, now_ms: int) -> list[Segment]:
+def deletable_segments(log: RetainedLog, now_ms: int) -> list[Segment]:
     """Oldest segments to delete, in order. None of them ends after the high watermark (R4)."""
     is_deleting = "delete" in log.settings.cleanup_policy
     by_time = _count_by_time(log, now_ms) if is_deleting else 0

@@ -9,7 +9,7 @@ NO_OWNER = 0
 
 
 class StoreError(Exception):
-    """Base class of errors; nothing was changed."""
+    """Base class of store errors. The operation changed nothing, except possibly for StoreUnavailable."""
 
     def __init__(self, path: str = "", reason: str = "") -> None:
         reason = reason or (type(self).__doc__ or "").strip()

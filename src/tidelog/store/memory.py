@@ -23,7 +23,7 @@ from tidelog.store.tree import ROOT, ROOT_NODE, StoredNode, check_path, parent_o
 T = TypeVar("T")
 
 SESSION_TIMEOUT_MS = 9000
-UNANSWERED_SECONDS = 0.1
+UNREACHABLE_TIMEOUT_S = 0.1
 """Time until a request fails that cannot reach the store."""
 
 
@@ -359,7 +359,7 @@ class MemoryStore(BaseStore):
 
     async def _check_connection(self) -> None:
         if self._state.is_cut_off(self._session_id):
-            await asyncio.sleep(UNANSWERED_SECONDS)
+            await asyncio.sleep(UNREACHABLE_TIMEOUT_S)
             raise StoreUnavailable
         if self._session_id not in self._state.sessions:
             raise SessionExpired

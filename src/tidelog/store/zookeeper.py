@@ -48,7 +48,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 HEARTBEATS_PER_SESSION = 6
-SHORTEST_WAIT_SECONDS = 0.1
+MIN_CONNECTION_WAIT_S = 0.1
 """Minimum time to wait for a connection, so that retries after an expired lease do not spin."""
 NODES_PER_READ = 1000
 
@@ -299,7 +299,7 @@ class ZooKeeperStore(BaseStore):
             return
         try:
             rest_s = self.lease.end - self._clock.monotonic()
-            await asyncio.wait_for(self._connected.wait(), max(SHORTEST_WAIT_SECONDS, rest_s))
+            await asyncio.wait_for(self._connected.wait(), max(MIN_CONNECTION_WAIT_S, rest_s))
         except TimeoutError:
             raise StoreUnavailable("", "no connection to ZooKeeper") from None
         finally:

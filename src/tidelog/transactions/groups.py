@@ -57,8 +57,8 @@ from tidelog.transactions.states import (
 )
 from tidelog.transactions.statistics import TransactionCounts
 from tidelog.transactions.transaction import (
-    EPOCH_PER_TRANSACTION,
     NO_BATCH_ID,
+    TV_2,
     ProducerIdentity,
     Transaction,
     created,
@@ -112,7 +112,7 @@ class TransactionGroups:
         )
 
     def _open(self, group: Transaction, effects: Effects) -> InitProducerIdResponse:
-        opened = group.with_partitions((), effects.now_ms, EPOCH_PER_TRANSACTION)
+        opened = group.with_partitions((), effects.now_ms, TV_2)
         for member in self._members(group):
             self._state_manager.forget(member, effects)
         self._state_manager.write(opened, effects)
@@ -206,10 +206,10 @@ class TransactionGroups:
         is_current = group.identity == identity
         if request.committed:
             is_so = _is_committed_already(group, request) or (
-                request.group_batch_id == NO_BATCH_ID and not is_current and _is_commit(group.state)
+                request.group_batch_id == NO_BATCH_ID and not is_current and _is_not_aborted(group.state)
             )
         else:
-            is_so = is_current or not _is_commit(group.state)
+            is_so = is_current or not _is_not_aborted(group.state)
         if not is_so:
             raise InvalidTxnState(f"{group.transactional_id} is {group.state.label}")
         return _ended(group if group.state.is_completed else group.completed(group.updated_at_ms))
@@ -242,7 +242,7 @@ class TransactionGroups:
     def _decide(self, group: Transaction, state: TransactionState, effects: Effects) -> EndTxnResponse:
         """Write the decision as one record. Everything after it can be repeated from that record."""
         next_producer_id = self._take_producer_id() if group.is_epoch_exhausted else NO_PRODUCER_ID
-        decided = group.prepared(state, EPOCH_PER_TRANSACTION, effects.now_ms, next_producer_id)
+        decided = group.prepared(state, TV_2, effects.now_ms, next_producer_id)
         logger.debug(
             "decided transaction group group=%s state=%s batch_id=%d winners=%d members=%d",
             decided.transactional_id,
@@ -296,12 +296,12 @@ def _order(member: Transaction, *, is_committed: bool) -> MarkerOrder:
         member.producer_id,
         member.producer_epoch + 1,
         is_committed,
-        EPOCH_PER_TRANSACTION,
+        TV_2,
         member.partitions,
     )
 
 
-def _is_commit(state: TransactionState) -> bool:
+def _is_not_aborted(state: TransactionState) -> bool:
     return state not in (PREPARE_ABORT, COMPLETE_ABORT)
 
 

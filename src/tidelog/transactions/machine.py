@@ -33,8 +33,8 @@ from tidelog.transactions.rules import (
     check_owner,
     check_producer,
     expected_identity,
-    is_to_be_ended,
     needs_new_producer_id,
+    should_end,
 )
 from tidelog.transactions.state_manager import (
     EXPIRATION,
@@ -48,9 +48,9 @@ from tidelog.transactions.state_manager import (
 from tidelog.transactions.states import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from tidelog.transactions.statistics import TransactionCounts
 from tidelog.transactions.transaction import (
-    EPOCH_PER_TRANSACTION,
-    FIRST_TRANSACTIONS,
     NO_BATCH_ID,
+    TV_0,
+    TV_2,
     ProducerIdentity,
     Transaction,
     created,
@@ -241,11 +241,11 @@ class TransactionMachine:
         if transaction is None:
             raise InvalidProducerIdMapping
         identity = ProducerIdentity(request.producer_id, request.producer_epoch)
-        client_version = EPOCH_PER_TRANSACTION if api_version >= 5 else FIRST_TRANSACTIONS
-        if is_to_be_ended(transaction, identity, is_commit=request.committed, client_version=client_version):
+        client_version = TV_2 if api_version >= 5 else TV_0
+        if should_end(transaction, identity, is_commit=request.committed, client_version=client_version):
             transaction = self._decide(transaction, effects, is_commit=request.committed, client_version=client_version)
             transaction = transaction.completed(effects.now_ms)
-        if client_version < EPOCH_PER_TRANSACTION:
+        if client_version < TV_2:
             return EndTxnResponse(error_code=NO_ERROR)
         return EndTxnResponse(
             error_code=NO_ERROR, producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch
@@ -254,7 +254,7 @@ class TransactionMachine:
     def _decide(
         self, transaction: Transaction, effects: Effects, *, is_commit: bool, client_version: int
     ) -> Transaction:
-        is_exhausted = client_version >= EPOCH_PER_TRANSACTION and transaction.is_epoch_exhausted
+        is_exhausted = client_version >= TV_2 and transaction.is_epoch_exhausted
         decided = transaction.prepared(
             PREPARE_COMMIT if is_commit else PREPARE_ABORT,
             client_version,
@@ -279,7 +279,7 @@ class TransactionMachine:
             len(transaction.partitions),
             reason,
         )
-        self._decide(transaction, effects, is_commit=False, client_version=EPOCH_PER_TRANSACTION)
+        self._decide(transaction, effects, is_commit=False, client_version=TV_2)
 
     # ---- after the decision
 

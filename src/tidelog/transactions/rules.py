@@ -5,7 +5,7 @@
 from tidelog.errors import ConcurrentTransactions, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from tidelog.transactions.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
-from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, LAST_CLIENT_EPOCH, ProducerIdentity, Transaction
+from tidelog.transactions.transaction import LAST_CLIENT_EPOCH, TV_2, ProducerIdentity, Transaction
 from tidelog.types import NO_PRODUCER_ID
 
 
@@ -63,11 +63,9 @@ def still_ending() -> ConcurrentTransactions:
     return ConcurrentTransactions("the previous transaction is still ending")
 
 
-def is_to_be_ended(
-    transaction: Transaction, identity: ProducerIdentity, *, is_commit: bool, client_version: int
-) -> bool:
+def should_end(transaction: Transaction, identity: ProducerIdentity, *, is_commit: bool, client_version: int) -> bool:
     """True if the request ends the transaction; False if it has ended that way already. Raises the error otherwise."""
-    if client_version >= EPOCH_PER_TRANSACTION:
+    if client_version >= TV_2:
         return _has_to_end_epoch(transaction, identity, is_commit=is_commit)
     if transaction.producer_id != identity.producer_id:
         raise InvalidProducerIdMapping

@@ -31,9 +31,9 @@ LAST_CLIENT_EPOCH = LAST_EPOCH - 1
 
 NO_BATCH_ID = -1
 
-FIRST_TRANSACTIONS = 0
+TV_0 = 0
 """Recorded by Kafka for all clients before transactions version 2."""
-EPOCH_PER_TRANSACTION = 2
+TV_2 = 2
 """Transactions version 2: each transaction has an epoch of its own, and writing adds partitions (KIP-890)."""
 
 
@@ -59,7 +59,7 @@ class Transaction:
     updated_at_ms: int
     started_at_ms: int = NO_TIMESTAMP
     partitions: frozenset[TopicPartition] = frozenset()
-    client_version: int = FIRST_TRANSACTIONS
+    client_version: int = TV_0
     """Transactions version of the client that made the last transition."""
     previous_producer_id: int = NO_PRODUCER_ID
     """Producer id before the last transition; differs from the current one if that transition exhausted the epochs."""
@@ -91,7 +91,7 @@ class Transaction:
 
     @property
     def has_epoch_per_transaction(self) -> bool:
-        return self.client_version >= EPOCH_PER_TRANSACTION
+        return self.client_version >= TV_2
 
     @property
     def is_epoch_exhausted(self) -> bool:
@@ -162,7 +162,7 @@ class Transaction:
         self, state: TransactionState, client_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> "Transaction":
         """Decide the outcome. With an epoch per transaction the markers have the next one, which fences late writes."""
-        is_bumped = client_version >= EPOCH_PER_TRANSACTION and self.producer_epoch < LAST_EPOCH
+        is_bumped = client_version >= TV_2 and self.producer_epoch < LAST_EPOCH
         return self._moved(
             state,
             producer_epoch=self.producer_epoch + is_bumped,

@@ -85,7 +85,7 @@ class TransactionVerifier:
         self._clock = clock
         self._image = image
         self._settings = settings
-        self._lanes: dict[
+        self._queues: dict[
             BrokerId, BrokerRequestQueue[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]
         ] = {}
         self._guarded: dict[tuple[VerificationGuard, Verification], list[Deferred[Verdict]]] = {}
@@ -142,7 +142,7 @@ class TransactionVerifier:
 
     async def close(self) -> None:
         self._is_closed = True
-        await close_queues(self._lanes.values())
+        await close_queues(self._queues.values())
         await self._tasks.cancel()
 
     # ---- requests to coordinators
@@ -154,9 +154,9 @@ class TransactionVerifier:
             self.failures += 1
             verdict.resolve(CoordinatorNotAvailable(f"no broker coordinates {verification.transactional_id!r} now"))
             return verdict
-        lane = self._lane_to(coordinator)
-        lane.queue[verification][partition].append(verdict)
-        lane.run()
+        queue = self._queue_to(coordinator)
+        queue.queue[verification][partition].append(verdict)
+        queue.run()
         return verdict
 
     def _coordinator_of(self, transactional_id: str) -> BrokerId:
@@ -165,21 +165,21 @@ class TransactionVerifier:
             return NO_BROKER
         return topic.partitions[partition_for(coordinator_key(transactional_id), len(topic.partitions))].leader
 
-    def _lane_to(
+    def _queue_to(
         self, coordinator: BrokerId
     ) -> BrokerRequestQueue[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]:
-        lane = self._lanes.get(coordinator)
-        if lane is None:
-            lane = self._lanes[coordinator] = BrokerRequestQueue(
+        queue = self._queues.get(coordinator)
+        if queue is None:
+            queue = self._queues[coordinator] = BrokerRequestQueue(
                 lambda: self._send_to_coordinator(coordinator),
                 key=lambda asked: asked.transactional_id,
                 parts=lambda: defaultdict(list),
                 max_items=MAX_TRANSACTIONS_PER_REQUEST,
             )
-        return lane
+        return queue
 
     async def _send_to_coordinator(self, coordinator: BrokerId) -> None:
-        pending = self._lanes[coordinator].take()
+        pending = self._queues[coordinator].take()
         request = AddPartitionsToTxnRequest(
             [_message(verification, partitions) for verification, partitions in pending.items()]
         )

@@ -11,7 +11,7 @@ DEFAULT_PORT = 29092
 HOST = "127.0.0.1"
 LAST_PORT = 65_535
 MOST_BROKERS = 100
-METRICS_PORTS_FROM = 100
+METRICS_PORT_OFFSET = 100
 """Offset from the client port to the metrics port of a broker."""
 PLAN_VERSION = 1
 
@@ -23,14 +23,14 @@ RESERVED_SETTINGS = {
     "log.dir": "use --data",
     "log.dirs": "use --data",
     "coordination.store": "use --data or --zookeeper",
-    "metrics.listener": f"each broker serves metrics on its port + {METRICS_PORTS_FROM}",
+    "metrics.listener": f"each broker serves metrics on its port + {METRICS_PORT_OFFSET}",
     "zookeeper.connect": "use --zookeeper",
 }
 """Settings that `tidelog up` sets for each broker itself, and what to use instead."""
 
 
 class PlanOptions(NamedTuple):
-    """Flags of `tidelog up`. None: the stored value, else the default."""
+    """Flags of `tidelog up`. None means the stored value or, without one, the default."""
 
     brokers: int | None = None
     port: int | None = None
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
         return self.port + broker_id - 1
 
     def metrics_port_of(self, broker_id: int) -> int:
-        return self.port_of(broker_id) + METRICS_PORTS_FROM
+        return self.port_of(broker_id) + METRICS_PORT_OFFSET
 
     @property
     def bootstrap(self) -> str:

@@ -86,7 +86,7 @@ async def fetch_offsets(
                 )
         return offsets
 
-    what = f"asking for the offsets of group {member.group_id}"
+    what = f"fetching offsets of group {member.group_id}"
     return await coordinators.ask(KeyType.GROUP, member.group_id, what, timeout_s, attempt)
 
 

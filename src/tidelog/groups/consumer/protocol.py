@@ -132,7 +132,7 @@ class ConsumerProtocol:
 
     def _is_in_time(self, purpose: str, group: ConsumerGroup, member_id: str, effects: Effects) -> bool:
         if purpose == timers.SESSION:
-            return not self._memberships.timers.is_session_over(group.group_id, member_id, effects)
+            return not self._memberships.timers.on_session_timer(group.group_id, member_id, effects)
         if purpose == timers.REBALANCE:
             return group.members[member_id].state is not MemberState.UNREVOKED_PARTITIONS
         return False

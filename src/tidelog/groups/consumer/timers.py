@@ -31,7 +31,7 @@ class Timers:
         self._due_ms[key] = deadline_ms
         effects.set_timer((OWNER, SESSION, *key), deadline_ms - effects.monotonic_ms)
 
-    def is_session_over(self, group_id: str, member_id: str, effects: Effects) -> bool:
+    def on_session_timer(self, group_id: str, member_id: str, effects: Effects) -> bool:
         """Called when the timer fires: True if the session has expired, else the timer is set again."""
         key = group_id, member_id
         self._due_ms.pop(key, None)

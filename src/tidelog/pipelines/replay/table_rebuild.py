@@ -18,7 +18,7 @@ from tidelog.spark.offset_json import Positions
 
 logger = logging.getLogger(__name__)
 
-CATCH_UPS_MAX = 20
+MAX_CATCH_UPS = 20
 """A compaction follows many batches, and catching up takes only a few of them: one or two rounds are usual."""
 
 
@@ -65,7 +65,7 @@ def rebuild(
 ) -> list[FileFacts]:
     """The files now in the table; files of batches that arrived meanwhile are in the table besides."""
     files = write(None, begun.end)
-    for _ in range(CATCH_UPS_MAX + 1):
+    for _ in range(MAX_CATCH_UPS + 1):
         if table.replace(begun.contents, files, layout, begun.batch_id, keeps_later=not begun.is_planned):
             return files
         now = table_state(table, checkpoint)

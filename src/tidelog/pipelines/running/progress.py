@@ -1,4 +1,4 @@
-"""Progress of a pipeline, computed from Spark's progress events. No clock, no Spark: JSON and times in."""
+"""Progress of a pipeline, computed from Spark's progress events. Pure: takes events as JSON and times as arguments."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping

@@ -5,7 +5,7 @@ from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest,
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import code_for_producer
-from tidelog.transactions.transaction import FIRST_TRANSACTIONS, ProducerIdentity
+from tidelog.transactions.transaction import TV_0, ProducerIdentity
 
 KNOWS_FENCING_FROM_VERSION = 2
 
@@ -18,7 +18,7 @@ def handle_add_offsets_to_txn(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
         [context.services.groups.partition_of(request.group_id)],
-        FIRST_TRANSACTIONS,  # with transaction.version 2 clients do not send it: TxnOffsetCommit adds the partition
+        TV_0,  # with transaction.version 2 clients do not send it: TxnOffsetCommit adds the partition
         AddOffsetsToTxnResponse(error_code=NO_ERROR),
         reply,
     )

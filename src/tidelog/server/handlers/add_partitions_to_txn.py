@@ -27,7 +27,7 @@ from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import code_for_producer
 from tidelog.server.sliced_requests import Promised, begin_each
-from tidelog.transactions.transaction import EPOCH_PER_TRANSACTION, FIRST_TRANSACTIONS, ProducerIdentity
+from tidelog.transactions.transaction import TV_0, TV_2, ProducerIdentity
 from tidelog.types import TopicPartition
 
 KNOWS_FENCING_FROM_VERSION = 2
@@ -86,7 +86,7 @@ def _begin(transaction: AddPartitionsToTxnTransaction, context: RequestContext) 
         transactional_id,
         identity,
         partitions,
-        FIRST_TRANSACTIONS if version < FROM_BROKERS_FROM_VERSION else EPOCH_PER_TRANSACTION,
+        TV_0 if version < FROM_BROKERS_FROM_VERSION else TV_2,
         answer(dict.fromkeys(partitions, NO_ERROR)),
         reply,
     )

@@ -58,7 +58,7 @@ def binary_column(buffer: Bytes, starts: Longs, lengths: Longs, arrow_type: pa.D
     size_bytes, null_count = offsets_of(lengths, np.frombuffer(offsets, np.int32))
     data = pa.allocate_buffer(size_bytes)
     if gather(buffer, starts, lengths, np.frombuffer(data, np.uint8)) != size_bytes:
-        raise AssertionError("a scanned field is outside of the scanned bytes")
+        raise AssertionError("a field lies outside the scanned bytes")
     validity = _validity(lengths, 0) if null_count else None
     return pa.Array.from_buffers(arrow_type, rows, [validity, offsets, data], null_count)
 

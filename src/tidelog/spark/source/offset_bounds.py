@@ -38,20 +38,20 @@ async def starting_offsets(cluster: Cluster, options: ReadOptions, topics: Topic
     """Start of a batch query, or of a stream without a checkpoint."""
     name = _name("starting", options.starting)
     found = await _find(cluster, options, topics, options.starting, name)
-    too_young = [key for key, offset in found.items() if offset == NO_OFFSET]
-    if too_young and options.timestamp_strategy is TimestampStrategy.ERROR:
+    without_match = [key for key, offset in found.items() if offset == NO_OFFSET]
+    if without_match and options.timestamp_strategy is TimestampStrategy.ERROR:
         raise NoRecordAfterTime(
-            f"Option {name}: there is no record at or after that time in {partitions_text(too_young)}; set "
+            f"Option {name}: there is no record at or after that time in {partitions_text(without_match)}; set "
             "startingOffsetsByTimestampStrategy to 'latest' to start such partitions at their end"
         )
-    return found | await offsets_at(cluster, options, dict.fromkeys(too_young, END))
+    return found | await offsets_at(cluster, options, dict.fromkeys(without_match, END))
 
 
 async def ending_offsets(cluster: Cluster, options: ReadOptions, topics: Topics) -> Offsets:
     """End of a batch query. For a timestamp after all records: the end of the log."""
     found = await _find(cluster, options, topics, options.ending, _name("ending", options.ending))
-    too_young = [key for key, offset in found.items() if offset == NO_OFFSET]
-    return found | await offsets_at(cluster, options, dict.fromkeys(too_young, END))
+    without_match = [key for key, offset in found.items() if offset == NO_OFFSET]
+    return found | await offsets_at(cluster, options, dict.fromkeys(without_match, END))
 
 
 async def _find(cluster: Cluster, options: ReadOptions, topics: Topics, place: Place, name: str) -> Offsets:
