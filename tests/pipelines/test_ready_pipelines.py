@@ -68,7 +68,7 @@ def test_topic_to_table_runs_as_written(cluster: LocalCluster, tmp_path: Path) -
     from deltalake import DeltaTable
 
     said = typed(written("topic-to-table", tmp_path), cluster, tmp_path)
-    assert "topic-to-table.toml is good: pipeline orders-to-table, 1 source, 1 step, 1 sink" in said
+    assert "topic-to-table.toml is valid: pipeline orders-to-table, 1 source, 1 step, 1 sink" in said
     assert f"orders-to-table: done, 1 row to orders.dead-letters, {ORDERS:,} rows to table" in said
     assert f"\n{ORDERS}\n" in said
 
@@ -90,7 +90,7 @@ def test_enrichment_runs_as_written(cluster: LocalCluster, tmp_path: Path) -> No
     """On a topic in which the orders may be twice, as the other pipeline's first lines write the same ones."""
     typed(["echo 'this is not JSON' | tidelog produce orders"], cluster, tmp_path)
     said = typed(written("enrichment", tmp_path), cluster, tmp_path)
-    assert "enrichment.toml is good: pipeline order-totals, 2 sources, 3 steps, 2 sinks" in said
+    assert "enrichment.toml is valid: pipeline order-totals, 2 sources, 3 steps, 2 sinks" in said
 
     enriched = [json.loads(record["value"]) for record in records(cluster, "orders.enriched")]
     assert {order["order_id"]: order["country"] for order in enriched} == {
@@ -111,7 +111,7 @@ def test_enrichment_runs_as_written(cluster: LocalCluster, tmp_path: Path) -> No
 @pytest.mark.spark
 def test_minimal_runs_as_written(cluster: LocalCluster, tmp_path: Path) -> None:
     said = typed(written("minimal", tmp_path), cluster, tmp_path)
-    assert "minimal.toml is good: pipeline minimal, 1 source, 0 steps, 1 sink" in said
+    assert "minimal.toml is valid: pipeline minimal, 1 source, 0 steps, 1 sink" in said
     assert f"minimal: done, {ORDERS:,} rows to copy" in said
     copied = [record["value"] for record in records(cluster, "copy")]
     assert sorted(copied, key=int) == [str(number) for number in range(1, ORDERS + 1)]

@@ -69,7 +69,7 @@ def test_all_tables_are_replayed_or_the_one_that_is_named() -> None:
 @pytest.mark.parametrize(
     ("pipeline", "wanted", "told"),
     [
-        (ModulePipeline("shop", Path("shop.py")), None, "built by Python"),
+        (ModulePipeline("shop", Path("shop.py")), None, "is a Python pipeline"),
         (pipeline_with(TOTALS), None, "it has no tables"),
         (pipeline_with(TABLE), "tabel", "it has no table sink 'tabel'.*table"),
         (pipeline_with(TABLE, TOTALS), "totals", "it has no table sink 'totals'"),

@@ -188,7 +188,7 @@ def test_a_table_that_is_partitioned_otherwise_is_refused_in_one_sentence(kind: 
         write_batch(table, 0)
     with (
         closing(opened(sink_of(kind, tmp_path, ()), tmp_path)) as table,
-        pytest.raises(TableError, match=r"is partitioned by .*country.*, the sink by nothing"),
+        pytest.raises(TableError, match=r"is partitioned by .*country.*, but the sink by nothing"),
     ):
         write_batch(table, 1)
 

@@ -177,7 +177,7 @@ MISTAKES: Mapping[str, Mistake] = {
 
 FOUND_BY: Mapping[str, tuple[int, ...]] = {
     "truncate-to-high-watermark": (4877, 1214, 128, 3065, 1413),
-    "no-second-question": (1607,),
+    "no-second-question": (4981, 1607),
     "unfenced-fetches": (3903,),
     "high-watermark-over-plain-isr": (4103,),
     "join-before-epoch-start": (3593, 4397, 4408, 4435, 3050),
@@ -186,7 +186,7 @@ FOUND_BY: Mapping[str, tuple[int, ...]] = {
     "unfenced-controller-writes": (4775, 1936, 1494, 3985, 3463),
     "store-taken-for-new": (1374,),
     "elections-forget-incarnations": (519,),
-    "nobody-eligible": (4242, 2953, 1474, 3634, 2485),
+    "nobody-eligible": (2587, 4242, 2953, 1474),
     "first-one-back-leads": (4242, 986, 3403),
     "marked-clean-after-failure": (955,),
     "followers-given-up": (4463,),

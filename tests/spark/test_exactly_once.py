@@ -169,7 +169,7 @@ def test_batches_without_rows_or_without_tasks_are_committed_too(query: Query) -
 def test_a_checkpoint_that_went_back_is_told(query: Query) -> None:
     for number in range(2):
         query.ending().commit([query.task(query.started(), number, number)], number)
-    with pytest.raises(NotExactlyOnce, match="Batch 0 cannot be written exactly once: batch 1 was written already"):
+    with pytest.raises(NotExactlyOnce, match="Batch 0 cannot be written exactly once: batch 1 was already written"):
         query.task(query.started(), 0, 0)
 
 
@@ -272,8 +272,14 @@ def test_a_query_is_named_after_the_id_in_its_checkpoint(tmp_path: Path) -> None
     ("options", "reason"),
     [
         ({}, "'checkpointLocation' is missing.*set it for the query itself.*'kafka.transactional.id'.*'at-least-once'"),
-        ({"checkpointLocation": "/does/not/exist"}, "'/does/not/exist' cannot be read by the sink .*transactional.id"),
-        ({"checkpointLocation": "nowhere://x/y"}, "'nowhere://x/y' cannot be read by the sink .*transactional.id"),
+        (
+            {"checkpointLocation": "/does/not/exist"},
+            "The sink cannot read the checkpoint at '/does/not/exist' .*transactional.id",
+        ),
+        (
+            {"checkpointLocation": "nowhere://x/y"},
+            "The sink cannot read the checkpoint at 'nowhere://x/y' .*transactional.id",
+        ),
     ],
 )
 def test_a_query_that_cannot_be_named_is_told_what_to_do(options: dict[str, str], reason: str) -> None:
@@ -297,13 +303,13 @@ def test_what_is_written_already_is_told_by_its_number() -> None:
 
 def test_a_task_of_another_query_is_refused() -> None:
     transaction = SharedTransaction("x", 1, 0, query_id="one")
-    with pytest.raises(NotExactlyOnce, match="belongs to query one, and this is query other"):
+    with pytest.raises(NotExactlyOnce, match="belongs to query one, but this is query other"):
         is_written_already(transaction, Task(batch_id=0, query_id="other"))
 
 
 def test_tasks_that_share_a_producer_have_one_attempt_and_no_copies() -> None:
     check_may_share(Task())
-    with pytest.raises(NotExactlyOnce, match="Task 3 was tried before"):
+    with pytest.raises(NotExactlyOnce, match="Task 3 was attempted before"):
         check_may_share(Task(partition=3, attempt=1))
     with pytest.raises(NotExactlyOnce, match=r"spark.speculation"):
         check_may_share(Task(is_speculative=True))

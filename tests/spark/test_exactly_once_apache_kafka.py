@@ -111,7 +111,7 @@ def test_two_tasks_at_one_partition_are_refused_and_leave_nothing(query: Query) 
 
 
 def test_a_second_attempt_is_refused(query: Query) -> None:
-    with pytest.raises(NotExactlyOnce, match="Task 0 was tried before"):
+    with pytest.raises(NotExactlyOnce, match="Task 0 was attempted before"):
         task(query, query.started(), 0, 0, 1, attempt=1)
 
 

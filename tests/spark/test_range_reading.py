@@ -72,7 +72,7 @@ def test_a_query_that_may_lose_data_passes_over_batches_that_cannot_be_read(
         fakes.partitions[0].append(batch_of(b"a", b"b"))
     fakes.partitions[0].append(poisoned_batch())
     assert values(WHOLE._replace(end=10), options_for(fakes, failOnDataLoss="false")) == [b"a", b"b"] * 2
-    told = [record.getMessage() for record in caplog.records if "going on after a loss" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "continuing after data loss" in record.getMessage()]
     assert [text.split("offset ")[1].split(" ")[0] for text in told] == ["0", "4", "8"]
 
 

@@ -95,7 +95,7 @@ def test_the_java_that_the_user_names_is_taken(
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [("1.8.0_392", "which is Java 8, but Spark needs 17"), ("11.0.2", "which is Java 11, and Spark")],
+    [("1.8.0_392", "which is Java 8, but Spark needs 17"), ("11.0.2", "which is Java 11, but Spark")],
 )
 def test_a_java_that_is_too_old_is_told_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, said: str
