@@ -11,6 +11,7 @@ from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, 
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.broker import CannotStart
+from tidelog.server.store_marks import StoreMark
 from tidelog.store.memory import MemoryStoreState
 
 SETTLED_S = 2.0
@@ -53,6 +54,31 @@ def test_a_stop_leaves_nothing_to_be_noted() -> None:
             await client.create_topic("first")
             await asyncio.sleep(SETTLED_S)
             await client.create_topic("second")
+        assert set(noted(world)["topic_configs"]) == {"first", "second"}
+
+    run_virtually(main())
+
+
+def test_a_stop_waits_for_a_backup_that_is_being_written() -> None:
+    """The store may take a while to count the change: a stop in that time must not leave the backup unwritten."""
+
+    async def main() -> None:
+        world = World()
+        async with world.broker() as broker:
+            client = await world.connect()
+            await client.create_topic("first")
+            await asyncio.sleep(SETTLED_S)
+            count = broker._backup.increment_change_counter
+
+            async def slowly() -> StoreMark | None:
+                await asyncio.sleep(1)
+                return await count()
+
+            broker._backup.increment_change_counter = slowly
+            await client.create_topic("second")
+            await asyncio.sleep(0.5)
+            assert not broker._backup._is_stale.is_set()
+            assert set(noted(world)["topic_configs"]) == {"first"}
         assert set(noted(world)["topic_configs"]) == {"first", "second"}
 
     run_virtually(main())

@@ -87,10 +87,10 @@ class ClusterBackup:
 
     async def flush(self) -> None:
         """Write the backup if its content changed."""
-        if not self._is_stale.is_set() or not self.is_store_in_use():
-            return
-        self._is_stale.clear()
-        async with self._writing:
+        async with self._writing:  # first: a stop must wait for a write that has begun, or it would be cancelled
+            if not self._is_stale.is_set() or not self.is_store_in_use():
+                return
+            self._is_stale.clear()
             backup = self._collect()
             if backup is not None and not await self._record_change(backup):
                 self._is_stale.set()
