@@ -16,6 +16,7 @@ from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.workers import ThreadWorkers
 from tidelog.storage.log import Log
+from tidelog.storage.log_directory import Identity
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.validation import AppendOrigin
 from tidelog.types import TopicPartition
@@ -115,7 +116,9 @@ async def write_all(directory: Path) -> None:
     workers = ThreadWorkers("compat", 2)
     settings = BrokerSettings(log_dirs=(str(directory),))
     clock = SystemClock()
-    manager = await LogManager.open(settings, lambda _: TopicSettings(), SystemDisk(), clock, workers, "compat", 0)
+    manager = await LogManager.open(
+        settings, lambda _: TopicSettings(), SystemDisk(), clock, workers, Identity("compat", 0)
+    )
     small = TopicSettings(segment_bytes=SEGMENT_BYTES)
     for codec in Codec:
         write_codec(Writer(manager.create(TopicPartition(f"codec-{codec.name.lower()}", 0), TOPIC_ID, small)), codec)

@@ -39,8 +39,6 @@ EXCEPTIONS = {
     "server/services.py Services.__init__": "wired by name in one place; handlers take what they need from it",
     "storage/log.py": "the hot path of appends, with truncation and retention that change the same offsets",
     "storage/log.py Log": "the API of a log; segments, flushes and files have owners of their own",
-    "storage/log_manager.py": "to be divided: jobs and checkpoints",
-    "storage/log_manager.py LogManager": "to be divided with its file",
     "storage/segment.py Segment": "one segment with its three indexes and their files",
     "groups/classic/group.py ClassicGroup": "to be divided: members who wait, and the group's states",
     "pipelines/tables/delta.py DeltaLakeTable": "one implementation of a table's interface",
@@ -54,7 +52,6 @@ EXCEPTIONS = {
     "store/zookeeper.py ZooKeeperStore": "one implementation of the store's interface",
     "config/setting.py setting": "one keyword for each property of a setting",
     "protocol/records.py build_batch": "one keyword for each field of a batch header",
-    "storage/log_manager.py LogManager.open": "the seams of a broker, by name",
 }
 """What may be larger, and why. A new entry needs a reason that a reviewer accepts; one that is not needed must go."""
 

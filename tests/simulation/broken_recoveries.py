@@ -9,7 +9,7 @@ from tidelog.cluster.image import Broker
 from tidelog.controller import takeover
 from tidelog.controller.takeover_plan import TakeoverPlan, plan_takeover
 from tidelog.replication.follower import FollowerState, PartitionFollower
-from tidelog.storage import log_manager
+from tidelog.storage import closing
 from tidelog.storage.loader import _Loading
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
@@ -31,14 +31,14 @@ def empty_stores_taken_for_new_clusters() -> Iterator[None]:
 @contextmanager
 def marked_clean_though_logs_failed_to_close() -> Iterator[None]:
     """R6: what fails while a broker stops is swallowed, and the marker is believed."""
-    close_logs = log_manager._close_logs
+    close_logs = closing._close_logs
 
     async def swallow(logs: list[Log]) -> dict[Log, BaseException]:
         await close_logs(logs)
         return {}
 
     with (
-        patch.object(log_manager, "_close_logs", swallow),
+        patch.object(closing, "_close_logs", swallow),
         patch.object(_Loading, "_is_unchanged_since_close", lambda self: True),
     ):
         yield

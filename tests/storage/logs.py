@@ -13,7 +13,7 @@ from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.workers import InlineWorkers
 from tidelog.storage.loader import Checkpointed, create_log, load_log
 from tidelog.storage.log import AppendResult, Log
-from tidelog.storage.log_directory import LogDirectory, StorageContext
+from tidelog.storage.log_directory import Identity, LogDirectory, StorageContext
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.validation import AppendOrigin
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
@@ -71,8 +71,7 @@ async def manager_on(
         disk,
         clock or ManualClock(NOW_MS),
         InlineWorkers(),
-        cluster_id,
-        broker_id,
+        Identity(cluster_id, broker_id),
         randomness=SeededRandomness(1),
     )
 

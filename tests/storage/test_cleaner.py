@@ -27,6 +27,7 @@ from tidelog.runtime.workers import InlineWorkers
 from tidelog.storage.checkpoints import CLEANER_OFFSETS, read_offsets
 from tidelog.storage.compaction import BYTES_PER_KEY
 from tidelog.storage.log import Log
+from tidelog.storage.log_directory import Identity
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.validation import AppendOrigin
 from tidelog.types import TopicPartition
@@ -320,7 +321,9 @@ def test_the_cleaner_runs_with_the_logs_and_goes_on_after_a_restart() -> None:
     broker_settings = BrokerSettings(log_dirs=("/first", "/second"), log_cleaner_backoff_ms=0)
 
     async def open_logs() -> LogManager:
-        return await LogManager.open(broker_settings, lambda _: COMPACT, disk, clock, InlineWorkers(), "cluster", 0)
+        return await LogManager.open(
+            broker_settings, lambda _: COMPACT, disk, clock, InlineWorkers(), Identity("cluster", 0)
+        )
 
     async def run() -> None:
         manager = await open_logs()

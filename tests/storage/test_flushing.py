@@ -13,8 +13,9 @@ from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.workers import InlineWorkers
+from tidelog.storage.checkpoints import HIGH_WATERMARKS
 from tidelog.storage.log import Log
-from tidelog.storage.log_directory import LogDirectory, StorageContext
+from tidelog.storage.log_directory import Identity, LogDirectory, StorageContext
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition_metadata import read_topic_id
 
@@ -175,7 +176,7 @@ def test_a_flush_does_not_give_its_epochs_to_the_next_log_of_the_name(slow: str)
         disk, workers = MemoryDisk(), SlowWork(slow)
         clock = ManualClock(NOW_MS)
         manager = await LogManager.open(
-            BrokerSettings(log_dirs=("/data",)), lambda _: SETTINGS, disk, clock, workers, "c", 1
+            BrokerSettings(log_dirs=("/data",)), lambda _: SETTINGS, disk, clock, workers, Identity("c", 1)
         )
         append_many(manager.create(ORDERS, b"1" * 16, SETTINGS), 1)
         flush = asyncio.ensure_future(manager.logs[ORDERS].flush())
@@ -198,13 +199,13 @@ def test_retention_of_a_deleted_log_leaves_alone_the_next_one_of_its_name() -> N
         disk, workers, clock = MemoryDisk(), SlowWork("load_timestamps"), ManualClock(NOW_MS)
         settings = TopicSettings(retention_ms=1000)
         manager = await LogManager.open(
-            BrokerSettings(log_dirs=("/data",)), lambda _: settings, disk, clock, workers, "c", 1
+            BrokerSettings(log_dirs=("/data",)), lambda _: settings, disk, clock, workers, Identity("c", 1)
         )
         old = manager.create(ORDERS, b"1" * 16, settings)
         append_many(old, 1)
         old.raise_high_watermark(1)
         clock.advance(10_000)
-        retention = asyncio.ensure_future(manager.enforce_retention())
+        retention = asyncio.ensure_future(manager.jobs.enforce_retention())
         for _ in range(5):
             await asyncio.sleep(0)
         manager.delete(ORDERS)
@@ -222,12 +223,12 @@ def test_a_late_checkpoint_says_nothing_of_a_log_that_was_made_since() -> None:
     async def scenario() -> None:
         disk, workers, clock = MemoryDisk(), SlowWork("write_checkpoint"), ManualClock(NOW_MS)
         manager = await LogManager.open(
-            BrokerSettings(log_dirs=("/data",)), lambda _: SETTINGS, disk, clock, workers, "c", 1
+            BrokerSettings(log_dirs=("/data",)), lambda _: SETTINGS, disk, clock, workers, Identity("c", 1)
         )
         old = manager.create(ORDERS, b"1" * 16, SETTINGS)
         append_many(old, 3)
         old.raise_high_watermark(3)
-        checkpoint = asyncio.ensure_future(manager.checkpoint_high_watermarks())
+        checkpoint = asyncio.ensure_future(manager.checkpoints.write(HIGH_WATERMARKS))
         await asyncio.sleep(0)
         manager.delete(ORDERS)
         manager.create(ORDERS, b"2" * 16, SETTINGS)

@@ -26,6 +26,7 @@ from tidelog.errors import KafkaStorageError
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from tidelog.storage.disk_errors import ResourceShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import (
@@ -312,10 +313,10 @@ def test_everything_in_a_log_dir_that_is_no_partition_is_left_alone(caplog: pyte
             manager = await manager_on(disk, clock=clock)
         assert set(manager.logs) == {orders(4)}
         assert manager.stray_paths == ["/data/orders-2.abc-stray"]
-        await manager.delete_pending_files()
+        await manager.jobs.delete_due_files()
         assert "orders-3.abc-delete" in names(disk)  # a start does not shorten the time in which it can be rescued
         clock.advance(manager.settings.log_segment_delete_delay_ms)
-        await manager.delete_pending_files()
+        await manager.jobs.delete_due_files()
         assert kept | {"bootstrap.checkpoint", "orders-4"} <= names(disk)
         assert "orders-3.abc-delete" not in names(disk)
         assert "ignored directory path=/data/__cluster_metadata-0" in caplog.text
@@ -386,10 +387,10 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
         assert "orders-0" not in names(disk)
         append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"new")
         clock.advance(manager.settings.log_segment_delete_delay_ms - 1)
-        await manager.delete_pending_files()
+        await manager.jobs.delete_due_files()
         assert any(name.endswith("-delete") for name in names(disk))
         clock.advance(1)
-        await manager.delete_pending_files()
+        await manager.jobs.delete_due_files()
         assert not any(name.endswith("-delete") for name in names(disk))
         assert manager.logs[ORDERS].log_end_offset == 1
 
@@ -407,7 +408,7 @@ def test_a_log_that_was_set_aside_is_kept_for_ever_and_found_again() -> None:
         append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"again")
         manager.set_aside(ORDERS)
         clock.advance(100 * manager.settings.log_segment_delete_delay_ms)
-        await manager.delete_pending_files()
+        await manager.jobs.delete_due_files()
         await manager.close()
         assert len([name for name in names(disk) if name.endswith("-stray")]) == 2
         assert path in (await manager_on(disk, clock=clock)).stray_paths
@@ -424,7 +425,7 @@ def test_a_deleted_partition_that_was_moved_away_in_time_is_kept() -> None:
         (doomed,) = [name for name in names(disk) if name.endswith("-delete")]
         disk.rename(f"/data/{doomed}", "/data/rescued")
         clock.advance(manager.settings.log_segment_delete_delay_ms)
-        await manager.delete_pending_files()
+        await manager.jobs.delete_due_files()
         assert "rescued" in names(disk)
         assert manager.directories[0].is_online
 
@@ -468,12 +469,12 @@ def test_old_segments_and_idle_producers_go_in_the_background() -> None:
         append_many(log, 5)
         log.raise_high_watermark(5)
         clock.advance(5000)
-        await manager.enforce_retention()
+        await manager.jobs.enforce_retention()
         assert log.log_start_offset == 5
         clock.advance(11)
-        await manager.delete_pending_files()
+        await manager.jobs.delete_due_files()
         assert not any(name.endswith(".deleted") for name in names(disk, "/data/orders-0"))
-        await manager.expire_producers()
+        await manager.jobs.expire_producers()
 
     asyncio.run(run())
 
@@ -486,11 +487,11 @@ def test_logs_are_flushed_when_their_topic_asks_for_it() -> None:
         by_time = manager.create(orders(1), TOPIC_ID, TopicSettings(flush_ms=1000))
         append_many(by_count, 2)
         append_many(by_time, 1)
-        await manager.flush_due_logs()
+        await manager.jobs.flush_due_logs()
         assert (by_count.recovery_point, by_time.recovery_point) == (0, 0)
         append_many(by_count, 1)
         clock.advance(1000)
-        await manager.flush_due_logs()
+        await manager.jobs.flush_due_logs()
         assert (by_count.recovery_point, by_time.recovery_point) == (3, 1)
 
     asyncio.run(run())
@@ -519,12 +520,12 @@ def test_an_unchanged_checkpoint_is_not_written_again() -> None:
         disk = MemoryDisk()
         manager = await manager_on(disk)
         append_many(manager.create(ORDERS, TOPIC_ID, SETTINGS), 3)
-        await manager.checkpoint_high_watermarks()
+        await manager.checkpoints.write(HIGH_WATERMARKS)
         disk.remove("/data/replication-offset-checkpoint")
-        await manager.checkpoint_high_watermarks()
+        await manager.checkpoints.write(HIGH_WATERMARKS)
         assert "replication-offset-checkpoint" not in names(disk)
         manager.logs[ORDERS].raise_high_watermark(2)
-        await manager.checkpoint_high_watermarks()
+        await manager.checkpoints.write(HIGH_WATERMARKS)
         assert disk.read_file("/data/replication-offset-checkpoint") == b"0\n1\norders 0 2\n"
 
     asyncio.run(run())
@@ -577,7 +578,7 @@ async def flush(manager: LogManager, bad: Log) -> None:
 
 async def checkpoint(manager: LogManager, bad: Log) -> None:
     bad.raise_high_watermark(1)
-    await manager.checkpoint_high_watermarks()
+    await manager.checkpoints.write(HIGH_WATERMARKS)
     raise KafkaStorageError
 
 
@@ -631,7 +632,7 @@ def test_a_vanished_directory_is_noticed_by_the_next_checkpoint() -> None:
         disk = MemoryDisk()
         manager, bad, good, told = await two_directories(disk)
         disk.vanish("/bad")
-        await manager.checkpoint_high_watermarks()
+        await manager.checkpoints.write(HIGH_WATERMARKS)
         await asyncio.sleep(0)
         assert told == [("/bad", {orders(0)})]
         assert not bad.directory.is_online
@@ -749,9 +750,9 @@ def test_a_new_log_does_not_inherit_the_checkpoints_of_an_earlier_one_of_its_nam
         await old.flush()
         old.raise_high_watermark(10)
         old.advance_log_start_offset(8)
-        await manager.checkpoint_high_watermarks()
-        await manager.checkpoint_recovery_points()
-        await manager.checkpoint_log_start_offsets()
+        await manager.checkpoints.write(HIGH_WATERMARKS)
+        await manager.checkpoints.write(RECOVERY_POINTS)
+        await manager.checkpoints.write(LOG_START_OFFSETS)
         take_away(manager, ORDERS)
         if is_restarted:
             disk.crash(lambda path, unsynced_bytes: unsynced_bytes)

@@ -14,6 +14,7 @@ from tidelog.protocol.record_batch import split_batches
 from tidelog.protocol.records import records_of
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 
@@ -225,12 +226,12 @@ class Run:
         assert all(segment.base_offset < self.log.high_watermark for segment in deleted)
         assert self.log.segments[0].base_offset <= self.log.high_watermark
         self.model.start = max(self.model.start, self.log.segments[0].base_offset)
-        await self.manager.delete_pending_files()
+        await self.manager.jobs.delete_due_files()
 
     async def checkpoint(self) -> None:
-        await self.manager.checkpoint_recovery_points()
-        await self.manager.checkpoint_high_watermarks()
-        await self.manager.checkpoint_log_start_offsets()
+        await self.manager.checkpoints.write(RECOVERY_POINTS)
+        await self.manager.checkpoints.write(HIGH_WATERMARKS)
+        await self.manager.checkpoints.write(LOG_START_OFFSETS)
 
     async def find_timestamp(self) -> None:
         timestamp = self.clock.now_ms() - self.random.randrange(500)

@@ -22,7 +22,7 @@ from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError
 from tidelog.runtime.disk import Disk, File, OpenMode
 from tidelog.runtime.memory_disk import MemoryDisk
-from tidelog.storage.checkpoints import write_epochs
+from tidelog.storage.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, write_epochs
 from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.storage.log import Log
 
@@ -409,13 +409,13 @@ def test_what_is_written_where_flushed_records_were_cut_does_not_pass_for_flushe
         log = manager.create(ORDERS, None, TopicSettings())
         append_many(log, 10)
         await log.flush()
-        await manager.checkpoint_recovery_points()
+        await manager.checkpoints.write(RECOVERY_POINTS)
         log.truncate_to(2)
         append_many(log, 3)
         log.roll()
         append_many(log, 5)
         if is_checkpointed_again:
-            await manager.checkpoint_recovery_points()
+            await manager.checkpoints.write(RECOVERY_POINTS)
         disk.crash(lambda path, unsynced_bytes: unsynced_bytes if path.endswith("5.log") else 0)
         again = (await manager_on(disk)).logs[ORDERS]
         assert again.log_end_offset == 2, "the last segment survived; what stood before it did not"
@@ -435,7 +435,7 @@ def test_a_log_that_starts_over_at_a_lower_offset_keeps_it_after_a_crash() -> No
         log.raise_high_watermark(60)
         log.advance_log_start_offset(50)
         await log.flush()
-        await manager.checkpoint_log_start_offsets()
+        await manager.checkpoints.write(LOG_START_OFFSETS)
         log.truncate_fully_and_start_at(10)
         append_many(log, 5)
         await log.flush()

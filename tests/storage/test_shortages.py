@@ -29,6 +29,7 @@ from tidelog.errors import KafkaStorageError
 from tidelog.protocol.records import ControlType
 from tidelog.runtime.disk import OpenMode, SystemDisk, SystemFile
 from tidelog.runtime.memory_disk import Fault, MemoryDisk
+from tidelog.storage.checkpoints import RECOVERY_POINTS
 from tidelog.storage.descriptor_reclaiming_disk import DescriptorReclaimingDisk
 from tidelog.storage.disk_errors import ResourceShortage, append_whole, is_transient
 from tidelog.storage.loader import Checkpointed, load_log
@@ -417,7 +418,7 @@ def test_a_marker_is_not_believed_where_the_file_is_longer_than_the_recovery_poi
         log = manager.create(ORDERS, None, TopicSettings())
         append_many(log, 5)
         await log.flush()
-        await manager.checkpoint_recovery_points()
+        await manager.checkpoints.write(RECOVERY_POINTS)
         append_many(log, 5)
         log.directory.write_clean_shutdown_marker()
         log.directory.release()
@@ -476,10 +477,10 @@ def test_what_could_not_be_deleted_for_a_shortage_is_deleted_later() -> None:
         manager.delete(ORDERS)
         manager._context.clock.advance(100_000)  # type: ignore[attr-defined]
         disk.inject(errno.EMFILE, "/data", ("remove_tree",))
-        await manager.delete_pending_files()
+        await manager.jobs.delete_due_files()
         disk.faults.clear()
         assert any(entry.is_directory for entry in disk.list_directory("/data"))
-        await manager.delete_pending_files()
+        await manager.jobs.delete_due_files()
         assert not any(entry.is_directory for entry in disk.list_directory("/data"))
 
     run(scenario)

@@ -319,8 +319,7 @@ class Broker:
             seams.disk,
             seams.clock,
             seams.workers,
-            self.cluster_id,
-            self.broker_id,
+            Identity(self.cluster_id, self.broker_id),
             randomness=seams.randomness,
         )
 

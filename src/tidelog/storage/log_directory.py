@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, ParamSpec, Protocol
 
 from tidelog.config.properties import parse_properties
 from tidelog.errors import KafkaStorageError
@@ -27,6 +27,7 @@ from tidelog.types import TopicPartition, uuid_text
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 
 LOCK_FILE = ".lock"
 META_PROPERTIES = "meta.properties"
@@ -180,6 +181,26 @@ class LogDirectory:
             )
         return ResourceShortage(f"the broker is short of descriptors or memory, and the disk is well: {error}")
 
+    def guarded(self, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run a step of the startup. A directory that fails goes offline; the others are used (R5)."""
+        if self.is_online:
+            try:
+                step(*args, **kwargs)
+            except OSError as error:
+                self.fail_while_opening(error)
+
+    async def run(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Run blocking work in a worker. An I/O error takes the directory offline, unless it is transient. Whether the
+        work succeeded."""
+        if not self.is_online:
+            return False
+        try:
+            await self.context.workers.run(work, *args, **kwargs)
+        except OSError as error:
+            self.fail(error)
+            return False
+        return True
+
     def offline_error(self) -> KafkaStorageError:
         return KafkaStorageError(f"log dir {self.path} is offline: {self.error}")
 
@@ -195,20 +216,21 @@ class LogDirectory:
 
     # ---- meta.properties
 
-    def check_identity(self, cluster_id: str | None, broker_id: int) -> None:
+    def check_identity(self, cluster_id: str | None, broker_id: int | None) -> None:
         """Raise ForeignLogDirectory for a directory of another cluster or broker. Changes nothing."""
         properties = self._read_properties()
         _check_properties(self.path, properties, Identity(cluster_id, broker_id))
         self.cluster_id = properties.get("cluster.id", cluster_id)
         self.directory_id = properties.get("directory.id")
 
-    def write_identity(self, cluster_id: str | None, broker_id: int) -> None:
+    def write_identity(self, cluster_id: str | None, broker_id: int | None) -> None:
         """Complete meta.properties. Existing lines stay, including those of Apache Kafka."""
         known = self._read_properties()
         properties = dict(known) or {"version": "0"}
         if cluster_id is not None:
             properties.setdefault("cluster.id", cluster_id)
-        properties.setdefault("node.id" if properties.get("version") == "1" else "broker.id", str(broker_id))
+        if broker_id is not None:
+            properties.setdefault("node.id" if properties.get("version") == "1" else "broker.id", str(broker_id))
         if "directory.id" not in properties:
             properties["directory.id"] = uuid_text(self.context.randomness.bytes(16))
         self.cluster_id = properties.get("cluster.id")
@@ -312,31 +334,6 @@ class Identity(NamedTuple):
 
     cluster_id: str | None
     broker_id: int | None
-
-
-def check_one_cluster(directories: list[LogDirectory]) -> None:
-    known = {directory.cluster_id: directory.path for directory in directories if directory.cluster_id}
-    if len(known) > 1:
-        listed = ", ".join(f"{path} of {cluster_id}" for cluster_id, path in known.items())
-        raise StorageSetupError(f"the log dirs belong to different clusters: {listed}")
-
-
-def check_different_ids(directories: list[LogDirectory]) -> None:
-    """KIP-858: with a copied meta.properties an empty disk would look like the original one (R42)."""
-    known: dict[str, str] = {}
-    for directory in directories:
-        other = known.setdefault(directory.directory_id or directory.path, directory.path)
-        if other != directory.path:
-            raise StorageSetupError(
-                f"the log dirs {other} and {directory.path} have the same directory.id ({META_PROPERTIES}):"
-                " remove that line from the copied file"
-            )
-
-
-def check_one_is_online(directories: list[LogDirectory]) -> None:
-    if not any(directory.is_online for directory in directories):
-        reasons = "; ".join(f"{directory.path}: {directory.error}" for directory in directories)
-        raise StorageSetupError(f"no log dir can be used: {reasons}")
 
 
 def find_identity(disk: Disk, paths: Iterable[str], known: Identity) -> Identity:
