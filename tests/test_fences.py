@@ -37,7 +37,7 @@ EXCEPTIONS = {
     "server/broker.py Broker": "to be divided with its file",
     "server/metrics/catalogue.py": "a table: one line for each metric",
     "server/services.py Services.__init__": "wired by name in one place; handlers take what they need from it",
-    "storage/log.py": "the hot path of appends, with truncation and retention that change the same offsets",
+    "storage/log.py": "the hot path of appends, and all offsets of a log; truncation and flushes have owners",
     "storage/log.py Log": "the API of a log; segments, flushes and files have owners of their own",
     "storage/segment.py Segment": "one segment with its three indexes and their files",
     "groups/classic/group.py ClassicGroup": "to be divided: members who wait, and the group's states",

@@ -144,7 +144,7 @@ class Cleaner:
             return
         self._checkpointed[directory] = offsets
         for log in self._logs_in(directory):
-            log.mark_cleaned(offsets.get(log.topic_partition))
+            log.cleaned_until = offsets.get(log.topic_partition)
 
     async def run(self, backoff_ms: int) -> Never:
         self.backoff_ms = backoff_ms
@@ -217,7 +217,7 @@ class Cleaner:
             bytes_written += cleaned.size_bytes
             self._swap(snapshot, numbers, old, cleaned)
             await self._context.workers.run(self._context.disk.sync_directory, log.path)
-        log.mark_cleaned(round_.end_offset)
+        log.cleaned_until = round_.end_offset
         unreadable = round_.batch_filter.unreadable
         if unreadable:
             logger.warning(

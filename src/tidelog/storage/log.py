@@ -15,7 +15,7 @@ from tidelog.errors import KafkaError, KafkaStorageError, OffsetOutOfRange, Reco
 from tidelog.protocol.record_batch import CONTROL_BIT, LENGTH_OVERHEAD_BYTES, TRANSACTIONAL_BIT, BatchHeader
 from tidelog.protocol.records import EndMarker, read_end_marker
 from tidelog.runtime.disk import FileSlice
-from tidelog.storage import retention, timestamps
+from tidelog.storage import retention, timestamps, truncation
 from tidelog.storage.disk_errors import DiskGuard, irreversible_change
 from tidelog.storage.flushing import LogFlusher
 from tidelog.storage.follower_checks import checked_batches
@@ -28,7 +28,7 @@ from tidelog.storage.producer_state import BatchMetadata, ProducerStateManager
 from tidelog.storage.reading import ReadRequest, find_aborted, find_end_of_slice, find_slice
 from tidelog.storage.retention import RetainedLog
 from tidelog.storage.rolling import is_full, roll_check_bytes, set_roll_limits
-from tidelog.storage.segment import LOG_SUFFIX, NOT_LOADED, Segment
+from tidelog.storage.segment import NOT_LOADED, Segment
 from tidelog.storage.timestamps import TimestampAndOffset
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin, PreparedBatch, prepare, stamped
@@ -74,12 +74,12 @@ class Log:
     """Offsets, leader epochs and producer states over the segments of a LocalLog."""
 
     __slots__ = (
-        "_cleaned_until",
         "_first_unstable_offset",
         "_now_ms",
         "_roll_check_bytes",
         "_segment_bytes",
         "_settings",
+        "cleaned_until",
         "directory",
         "flusher",
         "guard",
@@ -124,9 +124,9 @@ class Log:
         self.on_roll: Callable[[Log], None] | None = None
         self.on_start_moved: Callable[[], None] | None = None
         """Called when retention or DeleteRecords has advanced the log start."""
-        self._cleaned_until: int | None = None
-        self.producers.on_high_watermark(self.high_watermark)
-        self._first_unstable_offset = self.producers.first_unstable_offset()
+        self.cleaned_until: int | None = None
+        """End offset of the clean section, from the cleaner or its checkpoint. Truncation lowers it."""
+        self.on_producers_replaced()
         self._now_ms = directory.context.clock.now_ms
         self.is_deleted = False
         self.is_closed = False
@@ -173,15 +173,6 @@ class Log:
     @property
     def recovery_point(self) -> int:
         return self.flusher.recovery_point
-
-    @property
-    def cleaned_until(self) -> int | None:
-        """End offset of the clean section. Truncation lowers it."""
-        return self._cleaned_until
-
-    def mark_cleaned(self, until: int | None) -> None:
-        """Set the end of the clean section, from a cleaning or from the cleaner checkpoint."""
-        self._cleaned_until = until
 
     @property
     def last_stable_offset(self) -> int:
@@ -325,7 +316,7 @@ class Log:
         first = checked[0][0]
         with self.guard:
             if first.base_offset < self.log_end_offset:
-                self._start_over_at(first.base_offset, self.log_start_offset)
+                truncation.start_over_at(self, first.base_offset, self.log_start_offset)
             now_ms = self._now_ms()
             for header, batch in checked:
                 self._append_given(header, batch, now_ms)
@@ -379,7 +370,7 @@ class Log:
         old = local.segments[-1]
         with self.guard:
             if old.size_bytes == 0:
-                return local.replace_empty_segment(base_offset, self.log_end_offset, self._deletion_due_ms())
+                return local.replace_empty_segment(base_offset, self.log_end_offset, self.deletion_due_ms())
             old.modified_ms = self._now_ms()
             old.seal()
             self.snapshots.take_snapshot(self.producers, self.log_end_offset)
@@ -390,7 +381,7 @@ class Log:
             self.on_roll(self)
         return segment
 
-    def _deletion_due_ms(self) -> int:
+    def deletion_due_ms(self) -> int:
         return self._now_ms() + self._settings.file_delete_delay_ms
 
     # ---- watermarks
@@ -497,82 +488,19 @@ class Log:
             return
         logger.debug("truncating log partition=%s from=%d to=%d", self.topic_partition, self.log_end_offset, offset)
         with self.guard:
-            self._truncate_to(offset)
-
-    def _truncate_to(self, offset: int) -> None:
-        kept = [segment for segment in self.local.segments if segment.base_offset <= offset]
-        if not kept:
-            self._start_over_at(offset)
-            return
-        segment = kept[-1]
-        place = segment.find_batch(offset)
-        end_offset = offset if place is None else min(place.base_offset, offset)
-        if end_offset < self.log_start_offset:
-            # The log start is inside the removed batch: no readable record is left.
-            self._start_over_at(min(self.log_start_offset, offset))
-            return
-        # Steps that need a descriptor come first: a shortage then leaves the log unchanged.
-        truncation = segment.prepare_truncation(segment.size_bytes if place is None else place.position, end_offset)
-        producers = self.snapshots.as_of(self.producers, kept, end_offset)
-        self._checkpoint_truncation(end_offset, self.log_start_offset, kept[0].base_offset)
-        with irreversible_change():
-            self.local.truncate(kept, self._deletion_due_ms())
-            segment.truncate(truncation)
-            self._end_at(end_offset)
-            self.snapshots.truncate(end_offset)
-            self._replace_producers(producers)
-
-    def _checkpoint_truncation(self, end_offset: int, log_start_offset: int, base_offset: int) -> None:
-        """Lower the recovery point before the truncation: after a crash, later records must not count as flushed.
-
-        A crash before the truncation only makes recovery read more than necessary.
-        """
-        self.directory.checkpoint_truncation(
-            self.topic_partition,
-            recovery_point=min(self.recovery_point, end_offset),
-            log_start_offset=log_start_offset if log_start_offset > base_offset else None,
-        )
-
-    def _end_at(self, offset: int) -> None:
-        self.flusher.on_truncated(offset)
-        if self._cleaned_until is not None:
-            self._cleaned_until = min(self._cleaned_until, offset)
-        self.local.forget_tail(offset)
-        self.log_end_offset = offset
-        self.leader_epochs.truncate_from_end(offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self.high_watermark = min(self.high_watermark, offset)
-
-    def _replace_producers(self, producers: ProducerStateManager) -> None:
-        self.producers.become(producers)
-        self.producers.on_high_watermark(self.high_watermark)
-        self._first_unstable_offset = self.producers.first_unstable_offset()
+            truncation.truncate_to(self, offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records. Log start, high watermark and log end become `offset` (R4)."""
         self._check_online()
         logger.debug("truncating log fully partition=%s new_start=%d", self.topic_partition, offset)
         with self.guard:
-            self._start_over_at(offset)
+            truncation.start_over_at(self, offset)
 
-    def _start_over_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Continue as an empty log at `offset`. The log start may be later, inside the first batch."""
-        log_start_offset = offset if log_start_offset is None else log_start_offset
-        segment = self.local.prepare_new_start(offset)
-        try:
-            self._checkpoint_truncation(offset, log_start_offset, offset)
-        except OSError:
-            self.directory.context.disk.remove(segment.path(LOG_SUFFIX))
-            raise
-        with irreversible_change():
-            self.local.start_over(segment, self._deletion_due_ms())
-            self.flusher.on_new_name(self.path)
-            self.leader_epochs.clear()
-            self.snapshots.remove_all()
-            self.producers.clear(offset)
-            self._first_unstable_offset = None
-            self._end_at(offset)
-            self.log_start_offset = self.high_watermark = log_start_offset
+    def on_producers_replaced(self) -> None:
+        """Truncation has replaced the producer states."""
+        self.producers.on_high_watermark(self.high_watermark)
+        self._first_unstable_offset = self.producers.first_unstable_offset()
 
     # ---- retention
 
@@ -595,7 +523,7 @@ class Log:
         )
 
     def _remove_segments(self, deletable: list[Segment]) -> None:
-        self.local.remove_oldest(len(deletable), self._deletion_due_ms())
+        self.local.remove_oldest(len(deletable), self.deletion_due_ms())
         new_start = self.local.segments[0].base_offset
         self.snapshots.remove_before(new_start)
         if new_start > self.log_start_offset:
@@ -608,7 +536,7 @@ class Log:
         """
         self._check_online()
         with self.guard:
-            self.local.replace(old, new, self._deletion_due_ms())
+            self.local.replace(old, new, self.deletion_due_ms())
 
     # ---- flush and close
 
