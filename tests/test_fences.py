@@ -44,7 +44,6 @@ EXCEPTIONS = {
     "pipelines/tables/delta.py DeltaLakeTable": "one implementation of a table's interface",
     "pipelines/tables/iceberg.py IcebergTable": "one implementation of a table's interface",
     "pipelines/tables/parquet.py ParquetTable": "one implementation of a table's interface",
-    "replication/replica_manager.py ReplicaManager": "to be divided: roles, and what is told of them",
     "spark/records/encode_kernels.py append_records": "a compiled loop",
     "spark/records/kernels.py scan": "a compiled loop: arrays cannot be gathered in an object",
     "spark/records/kernels.py scan_batch": "a compiled loop: arrays cannot be gathered in an object",

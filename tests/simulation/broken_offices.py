@@ -20,7 +20,7 @@ from tidelog.replication.fetch_reads import FetchParams
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.remote_replica import NEVER_MS, RemoteReplica
-from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.replication.role_changes import RoleChanges
 from tidelog.runtime.purgatory import DelayedOperation, Purgatory
 from tidelog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
 from tidelog.store.interface import Operation, Result
@@ -182,7 +182,7 @@ def clean_shutdown_marker_left_while_loading() -> Iterator[None]:
 @contextmanager
 def stopping_replicas_of_any_epoch() -> Iterator[None]:
     """R11 without KIP-570."""
-    with patch.object(ReplicaManager, "stop_refusal", lambda self, stop: None):
+    with patch.object(RoleChanges, "stop_refusal", lambda self, stop: None):
         yield
 
 
