@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from tidelog.cluster.image import Partition
 from tidelog.controller.context import ControllerContext
-from tidelog.controller.elections import Decision, preferred_replica_leader_election
+from tidelog.controller.elections import preferred_replica_leader_election
 from tidelog.controller.events import AutoPreferredReplicaLeaderElection
-from tidelog.controller.partition_state_machine import Changes, elect_leaders_for_partitions
+from tidelog.controller.partition_state_machine import Changes, decide_by, elect_leaders_for_partitions
 from tidelog.controller.term import ControllerTerm
 from tidelog.types import BrokerId, TopicPartition
 
@@ -67,13 +67,9 @@ async def on_auto_preferred_replica_leader_election(
     context, settings = term.context, term.settings()
     if event.is_periodic:
         term.put_later(event, settings.leader_imbalance_check_interval_seconds)
-
-    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
-        return preferred_replica_leader_election(partition, context.health(topic_partition))
-
     imbalanced = imbalanced_partitions(context, settings.leader_imbalance_per_broker_percentage)
     changes = Changes()
-    await elect_leaders_for_partitions(term, imbalanced, decide, changes)
+    await elect_leaders_for_partitions(term, imbalanced, decide_by(context, preferred_replica_leader_election), changes)
     if not changes.changed:
         return None
     return f"elected preferred leaders, leaders were out of balance imbalanced={len(imbalanced)} {changes}"

@@ -10,11 +10,12 @@ from typing import TypeAlias
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
 from tidelog.config.resolution import topic_defaults, topic_settings
-from tidelog.controller.context import with_incarnations
+from tidelog.controller.context import ControllerContext, with_incarnations
 from tidelog.controller.context_loading import load_topic_configs
 from tidelog.controller.elections import (
     NO_STATE_VERSION,
     Decision,
+    Health,
     missing_members,
     replicas_to_query,
     updated_leader_and_isr,
@@ -34,6 +35,16 @@ RESTARTED_UNCLEANLY = "the replicas that are alive restarted uncleanly and may l
 ALL_LOST = "the replicas that are alive came back without their log directories"
 
 Decide: TypeAlias = Callable[[TopicPartition, Partition], Decision | None]
+Rule: TypeAlias = Callable[[Partition, Health], Decision | None]
+
+
+def decide_by(context: ControllerContext, rule: Rule) -> Decide:
+    """Apply a rule of `elections` or `reassignment` with the health of each partition at that time."""
+
+    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+        return rule(partition, context.health(topic_partition))
+
+    return decide
 
 
 @dataclass(slots=True)
@@ -66,18 +77,15 @@ async def elect_offline_leaders(
     Kafka's `triggerOnlinePartitionStateChange`, for these partitions.
     """
     context = term.context
-
-    def decide(topic_partition: TopicPartition, partition: Partition, unclean_allowed: bool = False) -> Decision | None:
-        return updated_leader_and_isr(partition, context.health(topic_partition), unclean_allowed=unclean_allowed)
-
     wanted = [each for each in dict.fromkeys(partitions) if not context.is_being_deleted(each)]
     changes = Changes()
-    await elect_leaders_for_partitions(term, wanted, decide, changes, are_fresh=are_fresh)
+    await elect_leaders_for_partitions(
+        term, wanted, decide_by(context, updated_leader_and_isr), changes, are_fresh=are_fresh
+    )
     last_resort = await _with_unclean_elections(term, _without_leader(term, wanted))
     if last_resort:
-        await elect_leaders_for_partitions(
-            term, last_resort, partial(decide, unclean_allowed=True), changes, are_fresh=True
-        )
+        unclean = decide_by(context, partial(updated_leader_and_isr, unclean_allowed=True))
+        await elect_leaders_for_partitions(term, last_resort, unclean, changes, are_fresh=True)
     _update_partition_states(term, wanted)
     waiting = _without_leader(term, wanted)
     _log_queries(query_log_ends(term, waiting))

@@ -10,7 +10,7 @@ from tidelog.cluster.image import Partition
 from tidelog.controller.assignment_writes import change_assignments
 from tidelog.controller.elections import Decision
 from tidelog.controller.events import AlterPartitionReassignments, PartitionReassignment
-from tidelog.controller.partition_state_machine import elect_offline_leaders
+from tidelog.controller.partition_state_machine import decide_by, elect_offline_leaders
 from tidelog.controller.reassignment import cancelled, completed, reassigned, validate_target
 from tidelog.controller.removed_replicas import delete_removed_replicas, move_reassigned_replicas
 from tidelog.controller.term import ControllerTerm
@@ -75,10 +75,7 @@ async def resume_reassignments(term: ControllerTerm) -> None:
 async def advance_reassignments(term: ControllerTerm, partitions: Iterable[TopicPartition]) -> None:
     """Complete those that can be. The others wait until their replicas are in sync."""
     context = term.context
-
-    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
-        return completed(partition, context.health(topic_partition))
-
+    decide = decide_by(context, completed)
     named = [each for each in partitions if context.find(each) is not None and not context.is_being_deleted(each)]
     ready = [each for each in named if decide(each, context.partition(each)) is not None]
     if not ready:

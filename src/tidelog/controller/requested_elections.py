@@ -24,7 +24,12 @@ from tidelog.controller.events import (
     UncleanLeaderElectionEnable,
 )
 from tidelog.controller.notifications import remove_nodes
-from tidelog.controller.partition_state_machine import Changes, elect_leaders_for_partitions, elect_offline_leaders
+from tidelog.controller.partition_state_machine import (
+    Changes,
+    decide_by,
+    elect_leaders_for_partitions,
+    elect_offline_leaders,
+)
 from tidelog.controller.reassignment_events import advance_reassignments
 from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
@@ -49,11 +54,6 @@ async def on_preferred_replica_election(term: ControllerTerm, event: PreferredRe
     node = await term.store.exists(znodes.PREFERRED_REPLICA_ELECTION, term.watch(event))
     if node is None:
         return None
-    context = term.context
-
-    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
-        return preferred_replica_leader_election(partition, context.health(topic_partition))
-
     try:
         named = znodes.decode_partition_list(node.data, znodes.PREFERRED_REPLICA_ELECTION)
     except znodes.MalformedNode as error:
@@ -61,22 +61,19 @@ async def on_preferred_replica_election(term: ControllerTerm, event: PreferredRe
         named = []
     wanted = _present(term, named)
     changes = Changes()
-    await elect_leaders_for_partitions(term, wanted, decide, changes)
+    preferred = decide_by(term.context, preferred_replica_leader_election)
+    await elect_leaders_for_partitions(term, wanted, preferred, changes)
     await remove_nodes(term.store, [znodes.PREFERRED_REPLICA_ELECTION])
     return f"elected preferred leaders requested={len(named)} elected={changes.elected}"
 
 
 async def on_elect_leaders(term: ControllerTerm, event: ElectLeaders) -> str | None:
     context = term.context
-    elect = unclean_leader_election if event.is_unclean else preferred_replica_leader_election
-
-    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
-        return elect(partition, context.health(topic_partition))
-
+    rule = unclean_leader_election if event.is_unclean else preferred_replica_leader_election
     named = [each for each, _ in context.partitions()] if event.partitions is None else event.partitions
     wanted = _present(term, named)
     changes = Changes()
-    await elect_leaders_for_partitions(term, wanted, decide, changes)
+    await elect_leaders_for_partitions(term, wanted, decide_by(context, rule), changes)
     outcomes: dict[TopicPartition, KafkaError | None] = {
         each: UnknownTopicOrPartition(f"There is no partition {each}.") for each in event.partitions or ()
     }
