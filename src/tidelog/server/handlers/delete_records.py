@@ -11,7 +11,8 @@ from tidelog.protocol.messages.delete_records import (
 )
 from tidelog.replication.partition import Partition
 from tidelog.runtime.deferred import Deferred
-from tidelog.runtime.purgatory import DelayedOperation, Watchers
+from tidelog.runtime.delayed_reply import DelayedReply
+from tidelog.runtime.purgatory import Watchers
 from tidelog.server.dispatch import RequestContext
 
 
@@ -34,12 +35,9 @@ def handle_delete_records(
     )
     if all(wait.is_over() for wait in waits):
         return response
-    deferred: Deferred[DeleteRecordsResponse] = Deferred()
-    operation = DelayedDeleteRecords(waits, response, deferred)
-    deferred.on_abandoned = operation.abandon
     watched = [wait.partition.low_watermark_watchers for wait in waits]
-    context.services.purgatory.wait(operation, watched, max(request.timeout_ms, 0) / 1000)
-    return deferred
+    operation = DelayedDeleteRecords(waits, response)
+    return operation.wait_in(context.services.purgatory, watched, max(request.timeout_ms, 0) / 1000)
 
 
 def _delete(
@@ -84,20 +82,17 @@ class _Wait:
         return True
 
 
-class DelayedDeleteRecords(DelayedOperation):
+class DelayedDeleteRecords(DelayedReply[DeleteRecordsResponse]):
     """Delays the response until the low watermark of every partition has reached its offset."""
 
-    __slots__ = ("_deferred", "_response", "_waits")
+    __slots__ = ("_response", "_waits")
 
     kind = "DeleteRecords"
 
-    def __init__(
-        self, waits: list[_Wait], response: DeleteRecordsResponse, deferred: Deferred[DeleteRecordsResponse]
-    ) -> None:
+    def __init__(self, waits: list[_Wait], response: DeleteRecordsResponse) -> None:
         super().__init__()
         self._waits = waits
         self._response = response
-        self._deferred = deferred
 
     def is_satisfied(self, changed: Watchers) -> bool:
         return all(wait.is_over() for wait in self._waits)
@@ -105,4 +100,4 @@ class DelayedDeleteRecords(DelayedOperation):
     def on_completed(self) -> None:
         for wait in self._waits:
             wait.is_over()  # some may be done, though others timed out
-        self._deferred.resolve(self._response)
+        self.reply.resolve(self._response)

@@ -8,8 +8,9 @@ from tidelog.errors import InvalidRequest, KafkaError, UnknownServerError
 from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from tidelog.replication.fetch_reads import ISOLATION_LEVELS
 from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.delayed_reply import DelayedReply
 from tidelog.runtime.disk import FileSlice
-from tidelog.runtime.purgatory import DelayedOperation, Watchers
+from tidelog.runtime.purgatory import Watchers
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.fetch_sessions import FINAL_EPOCH
 from tidelog.server.fetching import NO_SESSION, AnyFetch, Reader, SessionlessFetch, failed
@@ -30,7 +31,7 @@ def handle_fetch(request: FetchRequest, context: RequestContext) -> FetchOutcome
     reader = Reader(request, context)
     if request.isolation_level not in ISOLATION_LEVELS:
         return _refused(request, reader, UnknownServerError.code)
-    if not reader.is_follower and sum(len(topic.partitions) for topic in request.topics) > MAX_CLIENT_PARTITIONS:
+    if not reader.is_follower and sum([len(topic.partitions) for topic in request.topics]) > MAX_CLIENT_PARTITIONS:
         return _refused(request, reader, InvalidRequest.code)
     try:
         fetch = _begin(request, reader, context.services)
@@ -39,7 +40,7 @@ def handle_fetch(request: FetchRequest, context: RequestContext) -> FetchOutcome
     if reader.is_follower and not context.connection.is_privileged:
         context.trust_follower(reader.replica_id, reader.replica_epoch)
     recorded_at_ms = _follower_request_ms(reader) if reader.is_follower else None
-    if _is_divided(fetch):
+    if fetch.size > MANY and not context.connection.is_privileged:
         return _fetch_in_slices(request, fetch, recorded_at_ms)
     _read(fetch, recorded_at_ms)
     if fetch.is_uncached:
@@ -60,10 +61,6 @@ def _read(fetch: AnyFetch, recorded_at_ms: int | None = None) -> None:
     for requested in fetch.begin():
         fetch.find(requested)
         fetch.read_one(requested, recorded_at_ms)
-
-
-def _is_divided(fetch: AnyFetch) -> bool:
-    return not fetch.reader.context.connection.is_privileged and fetch.size > MANY
 
 
 async def _fetch_in_slices(request: FetchRequest, fetch: AnyFetch, recorded_at_ms: int | None) -> FetchResponse:
@@ -133,26 +130,22 @@ def _is_answerable(request: FetchRequest, fetch: AnyFetch) -> bool:
 
 
 def _wait(request: FetchRequest, fetch: AnyFetch, *, is_divided: bool = False) -> Deferred[FetchResponse]:
-    deferred: Deferred[FetchResponse] = Deferred()
-    operation = DelayedFetch(fetch, request.min_bytes, deferred, is_divided=is_divided)
-    deferred.on_abandoned = operation.abandon
-    fetch.reader.services.purgatory.wait(operation, fetch.watched(), request.max_wait_ms / 1000)
-    return deferred
+    operation = DelayedFetch(fetch, request.min_bytes, is_divided=is_divided)
+    return operation.wait_in(fetch.reader.services.purgatory, fetch.watched(), request.max_wait_ms / 1000)
 
 
-class DelayedFetch(DelayedOperation):
+class DelayedFetch(DelayedReply[FetchResponse]):
     """Waits until `min_bytes` can be read, the state of a partition changes, or the time is up."""
 
-    __slots__ = ("_available", "_deferred", "_fetch", "_is_divided", "_min_bytes", "_seen")
+    __slots__ = ("_available", "_fetch", "_is_divided", "_min_bytes", "_seen")
 
     kind = "Fetch"
 
-    def __init__(self, fetch: AnyFetch, min_bytes: int, deferred: Deferred[FetchResponse], *, is_divided: bool) -> None:
+    def __init__(self, fetch: AnyFetch, min_bytes: int, *, is_divided: bool) -> None:
         super().__init__()
         self._is_divided = is_divided
         self._fetch = fetch
         self._min_bytes = min_bytes
-        self._deferred = deferred
         self._available = fetch.bytes_read
         self._seen = fetch.sizes
 
@@ -178,13 +171,13 @@ class DelayedFetch(DelayedOperation):
         _read(fetch)
         outcome = _read_in_worker(fetch) if fetch.is_uncached else _answer(fetch)
         if isinstance(outcome, FetchResponse):
-            self._deferred.resolve(outcome)
+            self.reply.resolve(outcome)
         else:
             fetch.reader.services.spawn(self._resolve_later(outcome))
 
     async def _resolve_later(self, outcome: Coroutine[Any, Any, FetchResponse]) -> None:
         try:
-            self._deferred.resolve(await outcome)
+            self.reply.resolve(await outcome)
         except Exception:
             connection = self._fetch.reader.context.connection
             logger.exception("connection closed: records cannot be read peer=%s", connection.peer)

@@ -47,7 +47,8 @@ from tidelog.protocol.record_batch import (
 )
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.deferred import Deferred
-from tidelog.runtime.purgatory import DelayedOperation, Watchers
+from tidelog.runtime.delayed_reply import DelayedReply
+from tidelog.runtime.purgatory import Watchers
 from tidelog.server.commit_waits import CommitWait
 from tidelog.server.connection import HeldRequest
 from tidelog.server.dispatch import RequestContext
@@ -453,26 +454,19 @@ def _end_waits(waits: list[_Wait]) -> None:
             wait.answer.base_offset = -1
 
 
-class DelayedProduce(DelayedOperation):
+class DelayedProduce(DelayedReply[ProduceResponse]):
     """Delays the response until every append is committed, or can no longer be."""
 
-    __slots__ = ("_context", "_deferred", "_response", "_unreplicated", "_waits")
+    __slots__ = ("_context", "_response", "_unreplicated", "_waits")
 
     kind = "Produce"
 
-    def __init__(
-        self,
-        waits: list[_Wait],
-        response: ProduceResponse,
-        deferred: Deferred[ProduceResponse],
-        context: RequestContext,
-    ) -> None:
+    def __init__(self, waits: list[_Wait], response: ProduceResponse, context: RequestContext) -> None:
         super().__init__()
         self._context = context
         self._waits = waits
         self._unreplicated = list(waits)
         self._response = response
-        self._deferred = deferred
 
     def is_satisfied(self, changed: Watchers) -> bool:
         waits = self._unreplicated
@@ -483,15 +477,12 @@ class DelayedProduce(DelayedOperation):
     def on_completed(self) -> None:
         _end_waits(self._waits)
         add_leaders_to_produce(self._response, self._context)
-        self._deferred.resolve(self._response)
+        self.reply.resolve(self._response)
 
 
 def _wait_for_replication(
     request: ProduceRequest, response: ProduceResponse, waits: list[_Wait], context: RequestContext
 ) -> Deferred[ProduceResponse]:
-    deferred: Deferred[ProduceResponse] = Deferred()
-    operation = DelayedProduce(waits, response, deferred, context)
-    deferred.on_abandoned = operation.abandon
     watched = [wait.partition.watchers for wait in waits]
-    context.services.purgatory.wait(operation, watched, request.timeout_ms / 1000)
-    return deferred
+    operation = DelayedProduce(waits, response, context)
+    return operation.wait_in(context.services.purgatory, watched, request.timeout_ms / 1000)

@@ -26,7 +26,8 @@ from tidelog.protocol.records import ControlType, build_end_marker
 from tidelog.replicated.machine import Producer
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.deferred import Deferred, gather
-from tidelog.runtime.purgatory import DelayedOperation, Watchers
+from tidelog.runtime.delayed_reply import DelayedReply
+from tidelog.runtime.purgatory import Watchers
 from tidelog.server.commit_waits import CommitWait
 from tidelog.server.dispatch import RequestContext
 from tidelog.storage.validation import AppendOrigin
@@ -131,15 +132,12 @@ class _Written:
         return gather([self._committed(), *self._of_groups]).map(lambda _: response)
 
     def _committed(self) -> Deferred[None]:
-        committed: Deferred[None] = Deferred()
-        operation = DelayedMarkers(self._waits, committed)
+        operation = DelayedMarkers(self._waits)
         if all(wait.is_over() for wait in self._waits):
             operation.on_completed()
-        else:
-            watched = [wait.partition.watchers for wait in self._waits]
-            self._services.purgatory.wait(operation, watched, COMMIT_TIMEOUT_S)
-            committed.on_abandoned = operation.abandon
-        return committed
+            return operation.reply
+        watched = [wait.partition.watchers for wait in self._waits]
+        return operation.wait_in(self._services.purgatory, watched, COMMIT_TIMEOUT_S)
 
 
 class _Wait(CommitWait):
@@ -154,17 +152,16 @@ class _Wait(CommitWait):
         self._result.error_code = NO_ERROR if error is None else error.code
 
 
-class DelayedMarkers(DelayedOperation):
+class DelayedMarkers(DelayedReply[None]):
     """Waits until the markers are committed, or can no longer be."""
 
-    __slots__ = ("_committed", "_waits")
+    __slots__ = ("_waits",)
 
     kind = "WriteTxnMarkers"
 
-    def __init__(self, waits: list[_Wait], committed: Deferred[None]) -> None:
+    def __init__(self, waits: list[_Wait]) -> None:
         super().__init__()
         self._waits = waits
-        self._committed = committed
 
     def is_satisfied(self, changed: Watchers) -> bool:
         return all(wait.is_over() for wait in self._waits)
@@ -172,4 +169,4 @@ class DelayedMarkers(DelayedOperation):
     def on_completed(self) -> None:
         for wait in self._waits:
             wait.finish()
-        self._committed.resolve(None)
+        self.reply.resolve(None)
