@@ -97,7 +97,7 @@ class Deferred(Generic[T]):
     async def wait(self) -> T:
         """The value; raises the error. Abandons this if the waiting task is cancelled."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.listen(partial(_set_result, done), partial(_set_exception, done))
+        self.listen(partial(set_result_unless_done, done), partial(set_exception_unless_done, done))
         try:
             return await done
         except asyncio.CancelledError:
@@ -114,12 +114,12 @@ class Deferred(Generic[T]):
             on_abandoned()
 
 
-def _set_result(done: "asyncio.Future[T]", value: T) -> None:
+def set_result_unless_done(done: "asyncio.Future[T]", value: T) -> None:
     if not done.done():  # cancelled before the waiting task has noticed
         done.set_result(value)
 
 
-def _set_exception(done: "asyncio.Future[T]", error: Exception) -> None:
+def set_exception_unless_done(done: "asyncio.Future[T]", error: Exception) -> None:
     if not done.done():
         done.set_exception(error)
 

@@ -190,14 +190,12 @@ def _states_held(image: ClusterImage, broker_id: BrokerId) -> list[PartitionVers
 
 def _members(image: ClusterImage) -> frozenset[int]:
     """Brokers that host replicas. A takeover need not wait for a broker that hosts none."""
-    return frozenset(
-        broker_id
-        for topic in image.topics.values()
-        for partition in topic.partitions
-        for broker_id in partition.replicas
-    )
+    found: set[BrokerId] = set()
+    for topic in image.topics.values():
+        found.update(*[partition.replicas for partition in topic.partitions])
+    return frozenset(found)
 
 
 def _highest_epoch(image: ClusterImage) -> int:
-    epochs = (partition.leader_epoch for topic in image.topics.values() for partition in topic.partitions)
+    epochs = [partition.leader_epoch for topic in image.topics.values() for partition in topic.partitions]
     return max(epochs, default=NO_LEADER_EPOCH)

@@ -14,7 +14,7 @@ from tidelog.protocol.codec import Decoder, decoder
 from tidelog.protocol.fields import Versions
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.structs import Request, Response
-from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.deferred import set_exception_unless_done, set_result_unless_done
 from tidelog.runtime.network import Channel, Network
 from tidelog.types import Buffer
 
@@ -153,14 +153,17 @@ class ClientConnection:
         version: int | None = None,
     ) -> ResponseT:
         """The response, in its own memory. Raises ConnectionLost; a timeout closes the connection."""
-        answer: Deferred[Response] = Deferred()
-        self._send(request, answer.resolve, answer.fail, version, is_kept=True)
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        on_answer, on_lost = partial(set_result_unless_done, answer), partial(set_exception_unless_done, answer)
+        self._send(request, on_answer, on_lost, version, is_kept=True)
         try:
             async with asyncio.timeout(timeout_s):
-                response = await answer.wait()
+                response = await answer
         except TimeoutError:
             self.close(f"{type(request).__name__} was not answered within {timeout_s:g} s")
             raise self._in_flight.lost() from None
+        finally:
+            del answer, on_answer, on_lost  # else the traceback of an error would refer to the error
         if not isinstance(response, answer_type):
             raise TypeError(f"{type(request).__name__} is answered with {type(response).__name__}")
         return response
