@@ -31,8 +31,6 @@ EXCEPTIONS = {
     "kernels/records.py plain_records": "one loop without calls is what makes it fast",
     "runtime/memory_disk.py": "the fault model of a disk in one piece",
     "runtime/memory_disk.py MemoryDisk": "the interface of a disk, and what can go wrong with one",
-    "runtime/socket_network.py": "to be divided: reading, writing and privileges of a connection",
-    "runtime/socket_network.py SocketChannel": "to be divided with its file",
     "server/broker.py": "to be divided: starting, stopping and wiring",
     "server/broker.py Broker": "to be divided with its file",
     "server/metrics/catalogue.py": "a table: one line for each metric",

@@ -4,7 +4,8 @@ import asyncio
 import errno
 import socket
 
-from tidelog.runtime.socket_network import ACCEPT_PAUSE_S, SocketChannel, SocketListener
+from tidelog.runtime.socket_channel import SocketChannel
+from tidelog.runtime.socket_network import ACCEPT_PAUSE_S, SocketListener
 from tidelog.runtime.virtual_time import run_virtually
 
 

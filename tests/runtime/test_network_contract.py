@@ -578,8 +578,9 @@ def test_no_two_connections_receive_into_one_buffer() -> None:
 
         async def send_half(number: int, content: bytes) -> None:
             writers[number].write((2 * len(content)).to_bytes(4, "big") + content)
+            frames = channels[number].reader.frames
             async with asyncio.timeout(5):
-                while channels[number]._filled - channels[number]._start < len(content):  # noqa: ASYNC110
+                while frames.filled - frames.start < len(content):  # noqa: ASYNC110
                     await asyncio.sleep(0)
 
         half = 100_000

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidelog.runtime import socket_network
+from tidelog.runtime import frame_buffer
 from tidelog.runtime.network import Channel
 from tidelog.runtime.receive_buffers import BUFFER_BYTES, MAX_SPARE_BUFFERS, MAX_SPARE_LARGE_BYTES, ReceiveBuffers
 from tidelog.runtime.socket_network import SocketNetwork
@@ -89,7 +89,7 @@ class Collector:
 
 def test_large_frames_after_the_first_need_no_new_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     allocations = CountedAllocations()
-    monkeypatch.setattr(socket_network, "bytearray", allocations, raising=False)
+    monkeypatch.setattr(frame_buffer, "bytearray", allocations, raising=False)
 
     async def scenario() -> None:
         network, collector = SocketNetwork(20 * MIB), Collector()

@@ -5,11 +5,15 @@ simulated network therefore needs no sockets, and a real one can read and write 
 operating system allows.
 """
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from tidelog.runtime.disk import FileSlice
 from tidelog.types import Buffer
+
+LENGTH = struct.Struct(">i")
+LENGTH_BYTES = 4
 
 FramePart: TypeAlias = Buffer | FileSlice
 """A part of a frame to send. A file slice is sent from its file (sendfile)."""

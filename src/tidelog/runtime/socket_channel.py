@@ -1,0 +1,53 @@
+"""One TCP connection: a reader and a writer over one socket, and what both of them and the owner need to know."""
+
+import asyncio
+import socket
+
+from tidelog.runtime.network import FrameReceiver
+from tidelog.runtime.receive_buffers import ReceiveBuffers
+from tidelog.runtime.socket_reader import SocketReader
+from tidelog.runtime.socket_writer import SocketWriter
+from tidelog.runtime.turns import Turns
+
+
+class SocketChannel:
+    """A `Channel` over a socket. `close` is the one place where a connection ends, whoever ends it."""
+
+    receiver: FrameReceiver
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        buffers: ReceiveBuffers,
+        turns: Turns,
+        max_frame_bytes: int,
+    ) -> None:
+        self._socket = connection
+        self.peer_host, self.peer_port = connection.getpeername()[:2]
+        self.last_activity = loop.time()
+        self.is_privileged = False
+        self.is_closed = False
+        self.backlog_bytes = 0
+        self.file_backlog_bytes = 0
+        """The part of the backlog that is sent from files."""
+        self.reader = SocketReader(self, connection, loop, buffers, turns, max_frame_bytes)
+        self.writer = SocketWriter(self, connection, loop, turns)
+        # Attributes instead of methods that only call on: `send` runs once for each response.
+        self.send = self.writer.send
+        self.flush = self.writer.flush
+        self.pause_reading = self.reader.pause
+        self.resume_reading = self.reader.resume
+
+    @property
+    def backlog_memory_bytes(self) -> int:
+        return self.backlog_bytes - self.file_backlog_bytes
+
+    def close(self, reason: str) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.reader.release()
+        self.writer.release()
+        self._socket.close()
+        self.receiver.on_closed(reason)

@@ -1,0 +1,231 @@
+"""Receiving side of a TCP connection: when it reads, how much at a time, and the delivery of whole frames.
+
+A connection reads when the event loop reports bytes and a slice of time is free (`runtime/turns.py`). It stops while
+its receiver has paused it, and while the memory for partial frames is exhausted (`runtime/receive_buffers.py`).
+"""
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from tidelog.runtime.frame_buffer import KEEP_BUFFER_ABOVE_BYTES, FrameBuffer
+from tidelog.runtime.network import LENGTH, LENGTH_BYTES
+from tidelog.runtime.receive_buffers import ReceiveBuffers
+from tidelog.runtime.turns import Turns
+
+if TYPE_CHECKING:
+    from tidelog.runtime.socket_channel import SocketChannel
+
+MAX_READS_PER_WAKE_UP = 16
+"""Reads of one connection before others are served."""
+
+
+class FrameTooLarge(Exception):
+    """The frame length is above the limit or negative."""
+
+
+class SocketReader:
+    """Reads the socket of a channel and delivers frames to its receiver. A `Holder` of receive buffers."""
+
+    def __init__(
+        self,
+        channel: "SocketChannel",
+        connection: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        buffers: ReceiveBuffers,
+        turns: Turns,
+        max_frame_bytes: int,
+    ) -> None:
+        self._channel = channel
+        self._socket = connection
+        self._fd = connection.fileno()
+        self._loop = loop
+        self._buffers = buffers
+        self._turns = turns
+        self._max_frame_bytes = max_frame_bytes
+        self.frames = FrameBuffer(buffers)
+        self.held_bytes = 0
+        self._progress_bytes = 0
+        self._is_reading = False  # requested by the receiver
+        self._is_queued = False  # frames, or readable bytes, wait for a turn
+        self._was_notified = False  # the loop reported readable bytes while queued
+        self._is_ignored = False  # so the reader is removed until its turn
+        self._is_muted = False  # memory for partial frames is exhausted
+        self._has_reader = False
+
+    def resume(self) -> None:
+        if not self._is_reading and not self._channel.is_closed:
+            self._is_reading = True
+            if self.frames.has_bytes:
+                self._queue_up(is_continued=True)  # complete frames may have been left when reading paused
+            else:
+                self._update_reader()
+
+    def pause(self) -> None:
+        self._is_reading = False
+        self._update_reader()
+
+    def close(self, reason: str) -> None:
+        """Close the connection: its incomplete request held too much memory."""
+        self._channel.close(reason)
+
+    def release(self) -> None:
+        """The channel was closed: stop reading, and free the memory."""
+        self.pause()
+        self.frames.discard()
+        if self.held_bytes:
+            self._report_held()
+
+    # When to read
+
+    def _update_reader(self) -> None:
+        """Add or remove the reader callback in the event loop, as the state requires."""
+        is_wanted = self._is_reading and not self._is_muted and not self._is_ignored
+        if is_wanted == self._has_reader:
+            return
+        self._has_reader = is_wanted
+        if is_wanted:
+            self._loop.add_reader(self._fd, self._on_readable)
+        else:
+            self._loop.remove_reader(self._fd)
+
+    def _on_readable(self) -> None:
+        if not self._has_reader:
+            return
+        turns = self._turns
+        if self._is_queued:
+            if self._was_notified:
+                self._ignore()
+            self._was_notified = True
+        elif self._channel.is_privileged:
+            turns.begin_privileged()
+            self._receive()
+        elif turns.begin():
+            self._receive()
+            turns.end()
+        else:
+            # A thousand connections that send single bytes must not delay those that send whole requests.
+            self._queue_up(is_continued=self.held_bytes > 0)
+            self._ignore()
+
+    def _ignore(self) -> None:
+        """Remove the reader until its turn. Only after a second notification: often the turn comes first, and two
+        system calls are saved."""
+        self._is_ignored = True
+        self._update_reader()
+
+    def _queue_up(self, *, is_continued: bool = False) -> None:
+        if not self._is_queued:
+            self._is_queued = True
+            if self._channel.is_privileged:
+                self._loop.call_soon(self._take_turn)
+            else:
+                self._turns.queue(self._take_turn, is_continued=is_continued)
+
+    def _take_turn(self) -> None:
+        self._is_queued = False
+        self._was_notified = self._is_ignored = False
+        if self._is_reading and not self._is_muted:
+            if self._channel.is_privileged:
+                self._turns.begin_privileged()
+            self._receive()
+        if not self._is_queued:
+            self._update_reader()
+
+    # Reading
+
+    def _receive(self) -> None:
+        channel = self._channel
+        try:
+            self._read_frames()
+        except FrameTooLarge as error:
+            channel.close(str(error))
+        except OSError as error:
+            channel.close(error.strerror or type(error).__name__)
+        if not channel.is_closed:
+            channel.receiver.on_frames_done()
+
+    def _read_frames(self) -> None:
+        self._channel.last_activity = self._loop.time()
+        frames = self.frames
+        buffer = frames.borrow()
+        try:
+            if frames.filled:
+                buffer = self._deliver_frames(buffer)
+            for _ in range(MAX_READS_PER_WAKE_UP):
+                if not self._is_reading or self._is_queued:
+                    return
+                room = frames.room(buffer)
+                received = self._socket.recv_into(room)
+                if received == 0:
+                    self._channel.close("closed by the peer")
+                    return
+                frames.filled += received
+                self._progress_bytes += received
+                if frames.filled >= frames.frame_end:
+                    buffer = self._deliver_frames(buffer)
+                if received < len(room) and frames.filled - frames.start < KEEP_BUFFER_ABOVE_BYTES:
+                    return  # the socket is empty; within a large frame more may have arrived meanwhile
+        except (BlockingIOError, InterruptedError):
+            return
+        finally:
+            frames.keep_rest(buffer)
+            if self.held_bytes or frames.filled != frames.start:
+                self._report_held()
+
+    def _deliver_frames(self, buffer: bytearray) -> bytearray:
+        """Deliver all complete frames, and make room for the rest of a partial one."""
+        frames, channel = self.frames, self._channel
+        start, filled = frames.start, frames.filled
+        frames.frame_end = 0
+        view = memoryview(buffer)
+        turns, on_frame = self._turns, channel.receiver.on_frame
+        now = turns.now
+        while filled - start >= LENGTH_BYTES:
+            length = LENGTH.unpack_from(buffer, start)[0]
+            if not 0 <= length <= self._max_frame_bytes:
+                raise FrameTooLarge(f"frame of {length} bytes, the limit is {self._max_frame_bytes}")
+            end = start + LENGTH_BYTES + length
+            if end > filled:
+                break
+            on_frame(view[start + LENGTH_BYTES : end])
+            start = end
+            if not self._is_reading:
+                break
+            if now() >= turns.slice_end:
+                self._queue_up(is_continued=True)
+                break
+        if start == filled or channel.is_closed:
+            frames.start = frames.filled = 0
+            return buffer
+        frames.start = start
+        return frames.make_room(buffer) if self._is_reading and not self._is_queued else buffer
+
+    # Memory of partial frames (Holder)
+
+    def _report_held(self) -> None:
+        """Connections of brokers do not count: they are never muted for clients."""
+        channel = self._channel
+        held_bytes = 0 if channel.is_privileged else self.frames.memory_bytes
+        change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
+        self._buffers.report_held(self, change)
+        if held_bytes and not channel.is_closed and not self._is_queued:
+            self._buffers.mute_if_exhausted(self)
+
+    @property
+    def missing_bytes(self) -> int:
+        return self.frames.missing_bytes
+
+    def mute(self) -> None:
+        self._is_muted = True
+        self._update_reader()
+
+    def unmute(self) -> None:
+        if self._is_muted and not self._channel.is_closed:
+            self._is_muted = False
+            self._update_reader()
+
+    def take_progress(self) -> int | None:
+        progress, self._progress_bytes = self._progress_bytes, 0
+        is_expected = self._is_reading and not self._is_queued
+        return progress if is_expected else None
