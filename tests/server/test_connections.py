@@ -202,7 +202,7 @@ def test_a_slow_reader_is_read_no_further_until_it_has_taken_its_answers() -> No
             await client.create_topic("t")
             await client.produce("t", b"x" * 900_000)
             channel = SlowChannel()
-            slow = broker.accept(channel, "PLAINTEXT")
+            slow = broker.acceptor.accept(channel, "PLAINTEXT")
             assert slow is not None
             fetch = request_header(1, 12, 1, "slow") + encode(fetch_request("t", 0), 12)
             served = 0
@@ -226,7 +226,7 @@ def test_answers_that_are_given_in_one_turn_leave_together() -> None:
             await client.create_topic("t")
             await client.create_topic("u")
             channel = SlowChannel()
-            receiver = broker.accept(channel, "PLAINTEXT")
+            receiver = broker.acceptor.accept(channel, "PLAINTEXT")
             assert receiver is not None
             for topic in ("t", "t", "t", "u", "t"):
                 request = encode(fetch_request(topic, 0, max_wait_ms=10_000), 12)
@@ -271,7 +271,7 @@ def test_answers_in_memory_that_nobody_takes_stop_the_reading_of_requests() -> N
         world = World()
         async with world.broker() as broker:
             channel = UnreadChannel()
-            receiver = broker.accept(channel, "PLAINTEXT")
+            receiver = broker.acceptor.accept(channel, "PLAINTEXT")
             assert receiver is not None
             frame = request_header(18, 0, 1, "unread") + encode(ApiVersionsRequest(), 0)
             while channel.is_reading:
@@ -305,7 +305,7 @@ def test_the_sum_of_unread_answers_is_bounded_and_who_takes_none_is_closed(monke
             frame = request_header(18, 0, 1, "unread") + encode(ApiVersionsRequest(), 0)
             channels = [UnreadChannel() for _ in range(10)]
             for channel in channels:
-                receiver = broker.accept(channel, "PLAINTEXT")
+                receiver = broker.acceptor.accept(channel, "PLAINTEXT")
                 assert receiver is not None
                 while channel.is_reading and channel.answers < 3:
                     receiver.on_frame(memoryview(bytearray(frame)))

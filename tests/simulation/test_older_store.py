@@ -16,7 +16,7 @@ from tests.simulation.scenario import (
     stored,
     wait_for,
 )
-from tidelog.server import broker
+from tidelog.server import broker_parts
 from tidelog.server.broker import CannotStart
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.store.memory import MemoryStoreState
@@ -59,7 +59,7 @@ def test_a_copy_of_the_same_controller_epoch_is_refused_by_who_has_seen_a_later_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also by a log directory of an earlier version, which counted no changes."""
-    monkeypatch.setattr(broker, "increment_change_counter", no_change_counter)
+    monkeypatch.setattr(broker_parts, "increment_change_counter", no_change_counter)
 
     async def scenario(cluster: SimulatedCluster) -> None:
         copy, latest = await written_since_the_copy(cluster), dict(cluster.store_state.nodes)

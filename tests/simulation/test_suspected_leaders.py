@@ -50,7 +50,7 @@ def test_leader_that_the_controller_goes_on_to_count_on_is_named_again() -> None
 def test_leader_that_can_be_connected_to_again_is_named_at_once() -> None:
     async def scenario() -> None:
         cluster = await cluster_with_orders()
-        for connection in list(cluster.broker(1)._registry._connections):
+        for connection in list(cluster.broker(1).acceptor.registry._connections):
             connection.channel.close("a connection can be lost for other reasons")
         await asyncio.sleep(10 * A_MOMENT_S)
         assert (await leaders_of_orders(cluster, 2))[0] == (NO_ERROR, 1)

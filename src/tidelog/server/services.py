@@ -1,8 +1,9 @@
-"""Services for request handlers: the parts of one broker, wired once in `server/broker.py`."""
+"""Services for request handlers: the parts of one broker, wired once in `server/broker_parts.py`."""
 
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from tidelog.config.broker import BrokerSettings
@@ -11,9 +12,11 @@ from tidelog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.side_tasks import SideTasks
 from tidelog.runtime.turns import Turns
+from tidelog.runtime.workers import Workers
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.control_plane import ControlPlane
@@ -34,61 +37,39 @@ from tidelog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Services:
-    __slots__ = (
-        "_tasks",
-        "clock",
-        "cluster",
-        "config_changes",
-        "control_plane",
-        "controller_link",
-        "coordinators",
-        "fetch_sessions",
-        "internal_topics",
-        "large_messages",
-        "logs",
-        "long_checks",
-        "membership",
-        "purgatory",
-        "replicas",
-        "turns",
-        "workers",
-    )
+    seams: InitVar[Seams]
+    turns: Turns
+    logs: LogManager
+    replicas: ReplicaManager
+    cluster: ClusterState
+    membership: Membership
+    purgatory: Purgatory
+    control_plane: ControlPlane
+    controller_link: ControllerLink
+    config_changes: ConfigChanges
+    internal_topics: InternalTopics
+    coordinators: Coordinators
+    clock: Clock = field(init=False)
+    workers: Workers = field(init=False)
+    large_messages: Workers = field(init=False)
+    """Decodes and encodes messages that would block the event loop: one thread for all clients."""
+    long_checks: LongChecks = field(init=False)
+    fetch_sessions: FetchSessionCache = field(init=False)
+    _tasks: SideTasks = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        seams: Seams,
-        turns: Turns,
-        logs: LogManager,
-        replicas: ReplicaManager,
-        cluster: ClusterState,
-        membership: Membership,
-        purgatory: Purgatory,
-        control_plane: ControlPlane,
-        controller_link: ControllerLink,
-        config_changes: ConfigChanges,
-        internal_topics: InternalTopics,
-        coordinators: Coordinators,
-    ) -> None:
+    def __post_init__(self, seams: Seams) -> None:
+        cluster = self.cluster
         self.clock = seams.clock
         self.workers = seams.workers
         self.large_messages = seams.large_messages or seams.workers
-        """Decodes and encodes messages that would block the event loop: one thread for all clients."""
-        self.turns = turns
         self.long_checks = LongChecks(seams.workers)
-        self.logs = logs
-        self.replicas = replicas
-        self.cluster = cluster
-        self.membership = membership
-        self.purgatory = purgatory
-        self.control_plane = control_plane
-        self.controller_link = controller_link
-        self.config_changes = config_changes
-        self.internal_topics = internal_topics
-        self.coordinators = coordinators
         self.fetch_sessions = FetchSessionCache(
-            purgatory, seams.randomness, seams.clock, lambda: cluster.settings.max_incremental_fetch_session_cache_slots
+            self.purgatory,
+            seams.randomness,
+            seams.clock,
+            lambda: cluster.settings.max_incremental_fetch_session_cache_slots,
         )
         self._tasks = SideTasks(_on_failure)
 

@@ -1,0 +1,109 @@
+"""Listeners of a broker, and the connections that they accept (Acceptor)."""
+
+import asyncio
+import logging
+
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.listeners import Endpoint
+from tidelog.runtime.clock import Clock
+from tidelog.runtime.network import Channel, FrameReceiver, Listener, Network
+from tidelog.server.connection import Connection, ConnectionRegistry
+from tidelog.server.dispatch import Dispatcher
+
+logger = logging.getLogger(__name__)
+
+IDLE_CHECKS_PER_LIMIT = 10
+SHORTEST_IDLE_CHECK_S = 0.1
+UNREAD_CHECK_S = 1.0
+DRAIN_S = 1.0
+DRAIN_POLL_S = 0.01
+
+
+class CannotListen(OSError):
+    """An address cannot be bound. The message is one sentence for the operator."""
+
+
+class Acceptor:
+    """Binds the listeners first, so that a taken address stops the start, and accepts connections last."""
+
+    dispatcher: Dispatcher
+    """Takes the requests of all connections. Set before `start`."""
+
+    def __init__(self, settings: BrokerSettings, network: Network, clock: Clock) -> None:
+        self._settings = settings
+        self._network = network
+        self._clock = clock
+        self.listeners: list[Listener] = []
+        self.registry = ConnectionRegistry(settings)
+
+    async def bind(self) -> None:
+        for endpoint in self._settings.endpoints:
+            self.listeners.append(await self._bind(endpoint))
+
+    async def _bind(self, endpoint: Endpoint) -> Listener:
+        def accept(channel: Channel) -> FrameReceiver | None:
+            return self.accept(channel, endpoint.listener_name)
+
+        try:
+            return await self._network.listen(endpoint.host, endpoint.port, accept)
+        except OSError as error:
+            raise CannotListen(
+                f"cannot listen on {endpoint.host}:{endpoint.port}: {error.strerror or error};"
+                " choose another address with --set listeners=PLAINTEXT://HOST:PORT"
+            ) from error
+
+    @property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """An empty host becomes the machine's name, port 0 the port that was bound."""
+        bound = {
+            endpoint.listener_name: listener
+            for endpoint, listener in zip(self._settings.endpoints, self.listeners, strict=True)
+        }
+        found = []
+        for endpoint in self._settings.advertised_endpoints:
+            listener = bound.get(endpoint.listener_name)
+            port = endpoint.port or (listener.port if listener else 0)
+            found.append(endpoint._replace(host=endpoint.host or self._network.host_name(), port=port))
+        return tuple(found)
+
+    def start(self) -> None:
+        for listener in self.listeners:
+            listener.start()
+
+    def accept(self, channel: Channel, listener_name: str) -> FrameReceiver | None:
+        """Accept a new connection, or return None to refuse it."""
+        refusal = self.registry.refusal(channel.peer_host)
+        if refusal is not None:
+            if self.registry.peer_errors.should_log(channel.peer_host):
+                logger.warning("connection refused peer=%s reason=%s", channel.peer_host, refusal)
+            return None
+        connection = Connection(channel, self.dispatcher, self.registry, listener_name)
+        self.registry.add(connection)
+        return connection
+
+    async def close_idle_connections(self) -> None:
+        """Background work: close connections without activity for `connections.max.idle.ms`."""
+        limit_s = self._settings.connections_max_idle_ms / 1000
+        if limit_s < 0:
+            return
+        while True:
+            await asyncio.sleep(max(limit_s / IDLE_CHECKS_PER_LIMIT, SHORTEST_IDLE_CHECK_S))
+            self.registry.close_idle(self._clock.monotonic() - limit_s)
+
+    async def close_unread_connections(self) -> None:
+        """Background work: close connections whose clients do not read, while their responses hold much memory."""
+        while True:
+            await asyncio.sleep(UNREAD_CHECK_S)
+            self.registry.close_unread(self._clock.monotonic())
+
+    def close_listeners(self) -> None:
+        """Accept no new connections; existing ones stay."""
+        for listener in self.listeners:
+            listener.close()
+
+    async def close_connections(self) -> None:
+        """Wait briefly for responses that are being sent, not for fetches that wait for data. Then close all."""
+        deadline = self._clock.monotonic() + DRAIN_S
+        while self.registry.has_unsent_answers and self._clock.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_POLL_S)
+        self.registry.close_all("broker is shutting down")

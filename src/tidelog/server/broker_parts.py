@@ -1,0 +1,212 @@
+"""Wiring of a broker: its parts are created here, once its id, its cluster image and its logs are known."""
+
+import asyncio
+from typing import NamedTuple
+
+from tidelog.client.network.broker_links import BrokerLinks
+from tidelog.cluster.image import Broker as RegisteredBroker
+from tidelog.config.broker import BrokerSettings
+from tidelog.controller.channels import ControllerChannels
+from tidelog.controller.controller import Controller
+from tidelog.controller.registration import ControllerFence
+from tidelog.controller.takeover import TakeoverRules, take_over
+from tidelog.controller.topics import new_topic_id
+from tidelog.replication.fetcher_manager import FetcherManager
+from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.runtime.deadlines import Deadlines
+from tidelog.runtime.purgatory import Purgatory
+from tidelog.runtime.side_tasks import SideTasks
+from tidelog.runtime.turns import Turns
+from tidelog.server.acceptor import Acceptor
+from tidelog.server.cluster_backup import ClusterBackup
+from tidelog.server.cluster_state import ClusterState
+from tidelog.server.config_changes import ConfigChanges
+from tidelog.server.control_plane import ControlPlane
+from tidelog.server.controller_link import ControllerLink
+from tidelog.server.coordinators import Coordinators
+from tidelog.server.dispatch import Dispatcher
+from tidelog.server.handlers.create_topics import create_topics_of_brokers
+from tidelog.server.internal_topics import InternalTopics, internal_topic_configs
+from tidelog.server.membership import Membership, MembershipContext
+from tidelog.server.metrics.page import MetricsPage
+from tidelog.server.seams import Seams
+from tidelog.server.services import Services
+from tidelog.server.store_marks import increment_change_counter
+from tidelog.server.store_session import StoreSession
+from tidelog.server.takeover import StoreEntry
+from tidelog.storage.log_manager import LogManager
+from tidelog.store.interface import Store
+from tidelog.types import BrokerId
+
+
+class Foundation(NamedTuple):
+    """What a start has found or opened before the parts are created."""
+
+    settings: BrokerSettings
+    seams: Seams
+    turns: Turns
+    session: StoreSession
+    acceptor: Acceptor
+    background: SideTasks
+    broker_id: BrokerId
+    cluster_id: str
+    cluster: ClusterState
+    logs: LogManager
+
+
+class BrokerParts:
+    """All parts of one broker, wired. Nothing runs yet.
+
+    Parts that need each other get functions that look the other one up when it is called.
+    """
+
+    def __init__(self, foundation: Foundation, store: Store) -> None:
+        self._foundation = foundation
+        seams, cluster, logs = foundation.seams, foundation.cluster, foundation.logs
+        self.broker_id = foundation.broker_id
+        self._purgatory = self._make_purgatory()
+        self.fetchers = FetcherManager(
+            self.broker_id, lambda: self.membership.broker.epoch, seams.network, seams.clock, lambda: cluster.settings
+        )
+        self.replicas = self._make_replicas()
+        cluster.start(self.replicas)
+        self.backup = ClusterBackup(self.broker_id, logs, cluster, seams.disk, seams.clock, seams.workers)
+        self.entry = self._make_entry()
+        self.membership = self._make_membership(store)
+        self._config_changes = ConfigChanges(
+            cluster,
+            lambda: self.membership.store,
+            seams.clock,
+            lambda topics: self.membership.on_settings_changed(topics),
+        )
+        self.entry.on_rebuilt = self._config_changes.on_store_rebuilt
+        self.services = self._make_services()
+        self.metrics = MetricsPage(self.services, self.fetchers, foundation.acceptor.registry)
+        self._connect_acceptor(foundation.acceptor)
+
+    def _connect_acceptor(self, acceptor: Acceptor) -> None:
+        cluster, logs = self._foundation.cluster, self._foundation.logs
+        acceptor.dispatcher = Dispatcher(self.services)
+        acceptor.registry.reconfigure(cluster.settings)
+        cluster.on_settings += [acceptor.registry.reconfigure, logs.reconfigure, lambda _: self.fetchers.resize()]
+
+    def _make_purgatory(self) -> Purgatory:
+        loop, turns = asyncio.get_running_loop(), self._foundation.turns
+        return Purgatory(loop, Deadlines(loop, turns=turns), turns)
+
+    def _make_replicas(self) -> ReplicaManager:
+        cluster = self._foundation.cluster
+        return ReplicaManager(
+            broker_id=self.broker_id,
+            logs=self._foundation.logs,
+            purgatory=self._purgatory,
+            fetchers=self.fetchers,
+            store=lambda: self.membership.store,
+            clock=self._foundation.seams.clock,
+            settings=cluster.settings,
+            topic_settings=cluster.topic_settings,
+        )
+
+    def _make_entry(self) -> StoreEntry:
+        seams, backup, replicas = self._foundation.seams, self.backup, self.replicas
+        entry = StoreEntry(
+            self.broker_id,
+            self._foundation.cluster_id,
+            self._foundation.logs,
+            backup,
+            seams.clock,
+            seams.randomness,
+        )
+        backup.controller_epoch = entry.controller_epoch = lambda: replicas.controller_epoch
+        backup.is_store_in_use = lambda: entry.is_in_use
+        backup.increment_change_counter = lambda: increment_change_counter(self.membership.store, self.broker_id)
+        return entry
+
+    def _make_membership(self, store: Store) -> Membership:
+        foundation = self._foundation
+        seams, logs = foundation.seams, foundation.logs
+        registration = RegisteredBroker(
+            self.broker_id,
+            foundation.acceptor.advertised_endpoints,
+            foundation.settings.broker_rack,
+            previous_epoch=logs.previous_broker_epoch,
+        )
+        context = MembershipContext(
+            clock=seams.clock,
+            randomness=seams.randomness,
+            open_store=foundation.session.open,
+            make_controller=self._make_controller,
+            cluster=foundation.cluster,
+            replicas=self.replicas,
+            directory_ids=lambda: logs.directory_ids,
+            spawn=foundation.background.start,
+            entry=self.entry,
+            persist_last_producer_id=self.backup.persist_last_producer_id,
+            yield_turn=foundation.turns.yield_turn,
+        )
+        return Membership(store, registration, context)
+
+    def _make_controller(self, store: Store) -> Controller:
+        seams, cluster = self._foundation.seams, self._foundation.cluster
+
+        async def on_elected(fence: ControllerFence) -> None:
+            await take_over(store, fence, self.broker_id, self._takeover_rules())
+
+        return Controller(
+            broker_id=self.broker_id,
+            store=store,
+            clock=seams.clock,
+            settings=lambda: cluster.settings,
+            channels=lambda: ControllerChannels(
+                seams.network, f"controller-{self.broker_id}", self._foundation.settings.inter_broker_listener_name
+            ),
+            on_elected=on_elected,
+        )
+
+    def _takeover_rules(self) -> TakeoverRules:
+        foundation = self._foundation
+        cluster = foundation.cluster
+        return TakeoverRules(
+            clock=foundation.seams.clock,
+            wait_ms=foundation.settings.takeover_wait_ms,
+            is_forced=foundation.settings.unclean_takeover_enable,
+            new_topic_id=lambda: new_topic_id(foundation.seams.randomness, cluster.image),
+            internal_configs=lambda name, factor: internal_topic_configs(cluster.settings, name, factor),
+        )
+
+    def _make_services(self) -> Services:
+        foundation = self._foundation
+        seams, cluster = foundation.seams, foundation.cluster
+        internal_topics = InternalTopics(cluster, lambda request: create_topics_of_brokers(request, self.services))
+        return Services(
+            seams=seams,
+            turns=foundation.turns,
+            logs=foundation.logs,
+            replicas=self.replicas,
+            cluster=cluster,
+            membership=self.membership,
+            purgatory=self._purgatory,
+            control_plane=ControlPlane(cluster, self.replicas, self._config_changes, self.membership),
+            controller_link=ControllerLink(seams.network, seams.clock, cluster, self.broker_id),
+            config_changes=self._config_changes,
+            internal_topics=internal_topics,
+            coordinators=self._make_coordinators(internal_topics),
+        )
+
+    def _make_coordinators(self, internal_topics: InternalTopics) -> Coordinators:
+        seams, cluster = self._foundation.seams, self._foundation.cluster
+        links = BrokerLinks(
+            seams.network,
+            f"broker-{self.broker_id}",
+            lambda: cluster.image,
+            self._foundation.settings.inter_broker_listener_name,
+        )
+        return Coordinators(
+            seams=seams,
+            cluster=cluster,
+            replicas=self.replicas,
+            purgatory=self._purgatory,
+            membership=self.membership,
+            internal_topics=internal_topics,
+            links=links,
+        )
