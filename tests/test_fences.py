@@ -35,7 +35,6 @@ EXCEPTIONS = {
     "storage/log.py": "the hot path of appends, and all offsets of a log; truncation and flushes have owners",
     "storage/log.py Log": "the API of a log; segments, flushes and files have owners of their own",
     "storage/segment.py Segment": "one segment with its three indexes and their files",
-    "groups/classic/group.py ClassicGroup": "to be divided: members who wait, and the group's states",
     "pipelines/tables/delta.py DeltaLakeTable": "one implementation of a table's interface",
     "pipelines/tables/iceberg.py IcebergTable": "one implementation of a table's interface",
     "pipelines/tables/parquet.py ParquetTable": "one implementation of a table's interface",

@@ -219,7 +219,7 @@ class Coordinator:
     def assign(self, *member_ids: str) -> None:
         """All sync, the leader with assignments."""
         assignments = {member_id: member_id.encode() for member_id in member_ids}
-        leader = self.group.leader_id
+        leader = self.group.members.leader_id
         for member_id in member_ids:
             instance = self.group.members[member_id].instance_id
             given = assignments if member_id == leader else {}

@@ -54,9 +54,9 @@ def test_key_and_new_group_are_written_as_kafka_writes_them() -> None:
 
 def test_generation_of_kafka_is_read_and_written_again_byte_by_byte() -> None:
     group = ClassicGroup.restored("readers", decode_versioned(GroupMetadataValue, KAFKA_GROUP))
-    assert (group.state, group.generation, group.leader_id) == (GroupState.STABLE, 3, "a-1")
+    assert (group.state, group.generation, group.members.leader_id) == (GroupState.STABLE, 3, "a-1")
     assert (group.protocol_type, group.protocol_name, group.state_timestamp_ms) == ("consumer", "range", NOW_MS)
-    assert group.static_members == {"a": "a-1"}
+    assert group.members.static_ids == {"a": "a-1"}
     effects = Effects(NOW_MS)
     write_group(group, {member.member_id: member.assignment for member in group.members.values()}, effects)
     assert effects.records == [(KAFKA_KEY, KAFKA_GROUP)]
@@ -75,7 +75,7 @@ def test_groups_of_older_brokers_are_read(version: int) -> None:
 def test_group_whose_leader_is_not_among_its_members_has_another() -> None:
     stored = decode_versioned(GroupMetadataValue, KAFKA_GROUP)
     stored.leader = None
-    assert ClassicGroup.restored("readers", stored).leader_id == "a-1"
+    assert ClassicGroup.restored("readers", stored).members.leader_id == "a-1"
 
 
 # -- states
@@ -151,7 +151,7 @@ def test_group_of_another_kind_keeps_its_offsets_while_it_has_members() -> None:
     coordinator = Coordinator()
     coordinator.enter(protocol_type="connect")
     coordinator.shard.advance(DELAY_MS)
-    leader = coordinator.group.leader_id
+    leader = coordinator.group.members.leader_id
     assert leader is not None
     coordinator.sync(leader, 1, {}, protocol_type="connect")
     assert coordinator.group.state is GroupState.STABLE

@@ -265,10 +265,10 @@ class Life(RuleBasedStateMachine):
     def counters_are_right(self) -> None:
         group = self._group()
         if group is not None:
-            assert group.waiting_join_count == sum(member.join_reply is not None for member in group.members.values())
+            assert group.requests.join_count == sum(member.join_reply is not None for member in group.members.values())
             static = {each.instance_id: each.member_id for each in group.members.values() if each.is_static}
-            assert group.static_members == static
-            assert (group.leader_id in group.members) == bool(group.members)
+            assert group.members.static_ids == static
+            assert (group.members.leader_id in group.members) == bool(group.members)
 
     def teardown(self) -> None:
         """Left alone, everybody who waits is answered."""
@@ -285,9 +285,9 @@ def facts(group: ClassicGroup) -> dict[str, Any]:
         "since": group.state_timestamp_ms,
         "generation": group.generation,
         "protocol": (group.protocol_type, group.protocol_name),
-        "leader": group.leader_id,
+        "leader": group.members.leader_id,
         "subscribed": group.subscribed_topics,
-        "static": group.static_members,
+        "static": group.members.static_ids,
         "members": [
             (
                 member.member_id,

@@ -111,7 +111,7 @@ def test_static_member_that_cannot_be_written_down_is_not_replaced() -> None:
     coordinator.shard.refusal = CoordinatorNotAvailable()
     assert coordinator.join(instance="a").error == CoordinatorNotAvailable.code
     assert coordinator.heartbeat(old, 1, instance="a") == NO_ERROR
-    assert coordinator.group.leader_id == old
+    assert coordinator.group.members.leader_id == old
     coordinator.shard.advance(SESSION_MS)
     assert coordinator.group.state is GroupState.EMPTY
 
@@ -127,7 +127,7 @@ def test_who_has_no_instance_is_not_taken_for_the_one_without_a_name() -> None:
     (static,) = coordinator.static("")
     assert coordinator.join(version=3).is_given is False
     assert coordinator.leave(leaving("")).left.members[0].error_code == UnknownMemberId.code
-    assert coordinator.group.static_members == {"": static}
+    assert coordinator.group.members.static_ids == {"": static}
     assert static in coordinator.group.members
 
 

@@ -83,4 +83,4 @@ def _group_facts(group: Group) -> object:
     if group.state not in (GroupState.STABLE, GroupState.EMPTY):
         return IN_BETWEEN
     members = {member_id: (each.assignment, each.client_id) for member_id, each in group.members.items()}
-    return group.generation, group.protocol_type, group.protocol_name, group.leader_id, members
+    return group.generation, group.protocol_type, group.protocol_name, group.members.leader_id, members

@@ -13,11 +13,12 @@ from tidelog.errors import (
     MemberIdRequired,
     UnknownMemberId,
 )
-from tidelog.groups.classic.group import ClassicGroup, session_key
+from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.member import ClassicMember, protocols_of
 from tidelog.groups.classic.rebalancing import Rebalances, joined
 from tidelog.groups.classic.records import write_group, write_new_group
 from tidelog.groups.classic.states import GroupState
+from tidelog.groups.classic.timers import session_key
 from tidelog.groups.group import NO_MEMBER, Caller, Group, GroupSettings, coordinator_error
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.replicated.machine import Effects, Reply
@@ -60,7 +61,7 @@ class Joining:
                 self._create(group, reply, effects)
             if request.member_id == NO_MEMBER:
                 self._join_without_id(group, request, caller, reply, effects)
-            elif request.member_id in group.pending_members and request.group_instance_id is None:
+            elif request.member_id in group.members.pending_ids and request.group_instance_id is None:
                 self._add(group, request.member_id, request, caller, reply, effects)
             else:
                 self._join_again(group, request, reply, effects)
@@ -89,15 +90,15 @@ class Joining:
         """If the limit was lowered below the group's size, the members that join last are removed."""
         limit = self._settings().group_max_size
         member = group.members.get(request.member_id)
-        if group.is_empty or group.id_of_static(request.group_instance_id) is not None:
+        if group.is_empty or group.members.id_of_static(request.group_instance_id) is not None:
             return
         if group.state is GroupState.PREPARING_REBALANCE:
-            is_in = (member is not None and member.join_reply is not None) or group.waiting_join_count < limit
+            is_in = (member is not None and member.join_reply is not None) or group.requests.join_count < limit
         else:
             is_in = member is not None or len(group.members) < limit
         if is_in:
             return
-        group.pending_members.discard(request.member_id)
+        group.members.pending_ids.discard(request.member_id)
         if member is not None:
             group.remove(member, effects)
             self._rebalances.complete_if_all_joined(group, effects)
@@ -129,11 +130,11 @@ class Joining:
         self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects
     ) -> None:
         member_id = self._new_member_id(request.group_instance_id or caller.client_id)
-        existing_id = group.id_of_static(request.group_instance_id)
+        existing_id = group.members.id_of_static(request.group_instance_id)
         if existing_id is not None:
             self._replace_static(group, group.members[existing_id], member_id, request, caller, reply, effects)
         elif request.group_instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_FROM:
-            group.pending_members.add(member_id)
+            group.members.pending_ids.add(member_id)
             effects.set_timer(session_key(group.group_id, member_id), request.session_timeout_ms)
             effects.answer(reply, _member_id_required(member_id))
         else:
@@ -156,8 +157,8 @@ class Joining:
         group.has_new_member = True
         if not group.members:
             group.protocol_type = request.protocol_type
-        group.add(member)
-        group.await_join(member, reply, effects)
+        group.members.add(member)
+        group.requests.await_join(member, reply, effects)
         group.keep_alive(member, effects, NEW_MEMBER_TIMEOUT_MS)
         self._rebalances.maybe_prepare_rebalance(group, _with_client_reason(f"{member_id} joins", request), effects)
 
@@ -166,11 +167,11 @@ class Joining:
     def _join_again(self, group: ClassicGroup, request: JoinGroupRequest, reply: Reply, effects: Effects) -> None:
         member = group.check_member(request.member_id, request.group_instance_id)
         is_unchanged = member.protocols == protocols_of(request)
-        has_to_lead = group.state is GroupState.STABLE and group.leader_id == member.member_id
+        has_to_lead = group.state is GroupState.STABLE and group.members.leader_id == member.member_id
         if group.state is GroupState.PREPARING_REBALANCE or not is_unchanged or has_to_lead:
             # A leader that rejoins wants a new assignment, for reasons that its metadata does not show.
-            group.update(member, request)
-            group.await_join(member, reply, effects)
+            group.members.update(member, request)
+            group.requests.await_join(member, reply, effects)
             self._rebalances.maybe_prepare_rebalance(
                 group, _with_client_reason(f"{member.member_id} rejoined", request), effects
             )
@@ -198,20 +199,20 @@ class Joining:
             member_id,
             old.member_id,
         )
-        leader_before = group.leader_id
+        leader_before = group.members.leader_id
         fenced = FencedInstanceId(f"{member_id} has taken {old.instance_id} over from {old.member_id}")
-        group.fail_join(old, fenced, effects)
-        group.fail_sync(old, fenced, effects)
+        group.requests.fail_join(old, fenced, effects)
+        group.requests.fail_sync(old, fenced, effects)
         effects.cancel_timer(session_key(group.group_id, old.member_id))
         new = _member_of(member_id, request, caller)
         new.assignment = old.assignment
         group.replace(old, new)
         group.keep_alive(new, effects)
-        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+        if group.state is GroupState.STABLE and group.members.select_protocol() == group.protocol_name:
             self._store_replacement(group, old, new, reply, effects)
             effects.answer(reply, _replaced_member_response(group, new, leader_before, caller))
             return
-        group.await_join(new, reply, effects)
+        group.requests.await_join(new, reply, effects)
         self._rebalances.maybe_prepare_rebalance(
             group, _with_client_reason(f"static member {old.instance_id} rejoined", request), effects
         )
@@ -267,7 +268,7 @@ def _replaced_member_response(
     """A leader that rejoins must not assign again. Without `skip_assignment`, the response names the former leader."""
     response = joined(group, member)
     if caller.api_version >= SKIPS_ASSIGNMENT_FROM:
-        response.skip_assignment = group.leader_id == member.member_id
+        response.skip_assignment = group.members.leader_id == member.member_id
     else:
         response.leader, response.members = leader_before or "", []
     return response

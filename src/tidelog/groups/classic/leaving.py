@@ -3,9 +3,10 @@
 import logging
 
 from tidelog.errors import NO_ERROR, KafkaError, UnknownMemberId
-from tidelog.groups.classic.group import ClassicGroup, session_key
+from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.rebalancing import Rebalances
 from tidelog.groups.classic.states import GroupState
+from tidelog.groups.classic.timers import session_key
 from tidelog.groups.group import NO_MEMBER, Caller
 from tidelog.protocol.messages.leave_group import (
     LeaveGroupRequest,
@@ -60,12 +61,12 @@ def _left(identity: MemberIdentity, group: ClassicGroup | None, effects: Effects
 
 def _remove(group: ClassicGroup, identity: MemberIdentity, effects: Effects) -> None:
     member_id = identity.member_id
-    if member_id in group.pending_members:
-        group.pending_members.discard(member_id)
+    if member_id in group.members.pending_ids:
+        group.members.pending_ids.discard(member_id)
         effects.cancel_timer(session_key(group.group_id, member_id))
         return
     if member_id == NO_MEMBER:
-        member_id = group.id_of_static(identity.group_instance_id) or NO_MEMBER
+        member_id = group.members.id_of_static(identity.group_instance_id) or NO_MEMBER
     member = group.check_member(member_id, identity.group_instance_id)
     logger.info("member left group group=%s member=%s reason=%s", group, member_id, identity.reason)
     group.remove(member, effects)

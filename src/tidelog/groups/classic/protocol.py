@@ -13,7 +13,7 @@ from tidelog.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from tidelog.groups.classic import group as timers
+from tidelog.groups.classic import timers
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.joining import Joining
 from tidelog.groups.classic.leaving import Leaving
@@ -72,8 +72,8 @@ class ClassicProtocol:
             group.keep_alive(member, effects)
             effects.answer(reply, _synced(group, member.assignment))
             return
-        group.await_sync(member, reply, effects)
-        if member.member_id == group.leader_id:
+        group.requests.await_sync(member, reply, effects)
+        if member.member_id == group.members.leader_id:
             self._assign(group, request, effects)
 
     def _check_sync(self, request: SyncGroupRequest, caller: Caller) -> tuple[ClassicGroup, ClassicMember]:
@@ -152,8 +152,8 @@ class ClassicProtocol:
             self.rebalances.on_sync_timer(group, effects)
 
     def _on_session_timer(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-        if member_id in group.pending_members:
-            group.pending_members.discard(member_id)
+        if member_id in group.members.pending_ids:
+            group.members.pending_ids.discard(member_id)
             logger.info("pending member did not join in time group=%s member=%s", group, member_id)
             self.rebalances.on_pending_removed(group, effects)
             return
@@ -202,7 +202,7 @@ class ClassicProtocol:
 
     def on_unloaded(self, effects: Effects) -> None:
         for group in self._classic_groups():
-            group.fail_all_waiting(NotCoordinator(), effects)
+            group.fail_pending_requests(NotCoordinator(), effects)
             group.move(GroupState.DEAD, effects.now_ms, "its coordinator partition was unloaded")
 
     def describe(self, group: ClassicGroup) -> DescribedGroup:

@@ -4,10 +4,11 @@ import logging
 from collections.abc import Callable
 
 from tidelog.errors import RebalanceInProgress
-from tidelog.groups.classic.group import ClassicGroup, InitialRebalance, join_key, sync_key
+from tidelog.groups.classic.group import ClassicGroup, InitialRebalance
 from tidelog.groups.classic.member import ClassicMember
 from tidelog.groups.classic.records import write_group
 from tidelog.groups.classic.states import TRANSITIONS, GroupState
+from tidelog.groups.classic.timers import join_key, sync_key
 from tidelog.groups.group import GroupSettings
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -50,11 +51,11 @@ class Rebalances:
         if group.has_all_joined:
             self.complete_join(group, effects)
         else:
-            effects.set_timer(join_key(group.group_id), group.rebalance_timeout_ms)
+            effects.set_timer(join_key(group.group_id), group.members.rebalance_timeout_ms)
 
     def _prepare_initial_rebalance(self, group: ClassicGroup, reason: str, effects: Effects) -> None:
         delay_ms = self._settings().group_initial_rebalance_delay_ms
-        group.initial_rebalance = InitialRebalance(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        group.initial_rebalance = InitialRebalance(delay_ms, max(group.members.rebalance_timeout_ms - delay_ms, 0))
         group.has_new_member = False
         group.move(GroupState.PREPARING_REBALANCE, effects.now_ms, reason)
         if delay_ms == 0:
@@ -89,7 +90,9 @@ class Rebalances:
             logger.info("members did not join in time group=%s members=%s", group, names_of(absent))
         if group.members and not group.elect_leader():
             logger.warning("no member joined, waiting for static members group=%s", group)
-            effects.set_timer(join_key(group.group_id), max(group.rebalance_timeout_ms, MIN_REBALANCE_TIMEOUT_MS))
+            effects.set_timer(
+                join_key(group.group_id), max(group.members.rebalance_timeout_ms, MIN_REBALANCE_TIMEOUT_MS)
+            )
             return
         group.initial_rebalance = None
         group.begin_generation(effects.now_ms)
@@ -104,17 +107,17 @@ class Rebalances:
             "started generation group=%s members=%d leader=%s protocol=%s",
             group,
             len(group.members),
-            group.leader_id,
+            group.members.leader_id,
             group.protocol_name,
         )
         for member in group.members.values():
-            reply = group.take_join_reply(member)
+            reply = group.requests.take_join_reply(member)
             if reply is not None:
                 effects.answer(reply, joined(group, member))
             member.is_new = False
             group.pending_syncs.add(member.member_id)
             group.keep_alive(member, effects)
-        effects.set_timer(sync_key(group.group_id), group.rebalance_timeout_ms)
+        effects.set_timer(sync_key(group.group_id), group.members.rebalance_timeout_ms)
 
     # ---- sync phase
 
@@ -156,12 +159,12 @@ class Rebalances:
 
 def joined(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
     """JoinGroup response of a member. The leader's has all members, so that it can assign partitions."""
-    is_leader = member.member_id == group.leader_id
+    is_leader = member.member_id == group.members.leader_id
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
-        leader=group.leader_id or "",
+        leader=group.members.leader_id or "",
         member_id=member.member_id,
         members=members_for_leader(group) if is_leader else [],
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tidelog.groups.classic.member import ClassicMember
+from tidelog.groups.classic.members import ClassicMembers
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from tidelog.protocol.internal.versioned import encode_versioned
 from tidelog.replicated.machine import Effects
@@ -20,9 +21,8 @@ class StoredGroup(Protocol):
     protocol_type: str
     generation: int
     protocol_name: str | None
-    leader_id: str | None
     state_timestamp_ms: int | None
-    members: dict[str, ClassicMember]
+    members: ClassicMembers
 
 
 def group_key(group_id: str) -> bytes:
@@ -35,7 +35,7 @@ def write_group(group: StoredGroup, assignments: Mapping[str, bytes], effects: E
         protocol_type=group.protocol_type,
         generation=group.generation,
         protocol=group.protocol_name,
-        leader=group.leader_id,
+        leader=group.members.leader_id,
         current_state_timestamp=_timestamp(group),
         members=[_stored_member(group, member, assignments) for member in group.members.values()],
     )

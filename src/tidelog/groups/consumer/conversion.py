@@ -144,7 +144,7 @@ def downgrade(
     classic.generation = group.epoch
     for member, _ in targets:
         assert member.classic is not None
-        classic.add(
+        classic.members.add(
             MemberOfClassicGroup(
                 member.member_id,
                 instance_id=member.instance_id,
@@ -155,7 +155,7 @@ def downgrade(
                 protocols=member.classic.protocols,
             )
         )
-    classic.protocol_name = classic.select_protocol()
+    classic.protocol_name = classic.members.select_protocol()
     assignments = {
         member.member_id: embedded.encoded_assignment(
             target, classic.members[member.member_id].metadata(classic.protocol_name), image

@@ -142,7 +142,7 @@ class Memberships:
 
     def adopt_classic_members(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:
         """Continue with the members of a classic group. Their pending requests fail, so that they rejoin."""
-        classic.fail_all_waiting(RebalanceInProgress(), effects)
+        classic.fail_pending_requests(RebalanceInProgress(), effects)
         for member in group.members.values():
             self.keep_alive(group.group_id, member, effects)
 
