@@ -139,9 +139,9 @@ class SqliteStores:
         assert isinstance(store, SqliteStore)
         self.opened.remove(store)
         store.lease.cancel()
-        store._release_lock()
-        store._detector.close()
-        store._database.close()
+        store._session._release_lock()
+        store._session.detector.close()
+        store._session.database.close()
 
     async def cut_off(self, store: Store) -> None:
         self._workers[store].is_cut = True

@@ -106,7 +106,7 @@ def test_a_lease_that_was_renewed_in_the_last_moment_is_respected(tmp_path: Path
     async def scenario() -> None:
         stores = SqliteStores(tmp_path)
         store = await stores.open()
-        database = store._database
+        database = store._session.database
         (seen,) = database.sessions()
         database.renew_session(seen.id, seen.lease_end_ms + 1)
         assert database.end_session(seen.id, seen.lease_end_ms) is None
@@ -176,7 +176,7 @@ def test_renewing_a_lease_makes_others_read_no_nodes(tmp_path: Path) -> None:
         seen = store._seen_transaction_id
         stores.clock.advance(2000)
         await other.poll()
-        changes = store._database.read_changes(store.session_id, ["/"], seen)
+        changes = store._session.database.read_changes(store.session_id, ["/"], seen)
         assert changes.nodes is None
         assert max(session.lease_end_ms for session in changes.sessions) == 11_000
         await stores.close()

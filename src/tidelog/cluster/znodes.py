@@ -1,6 +1,5 @@
 """Znodes of Apache Kafka 3.9 in ZooKeeper mode: paths and JSON content."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -8,6 +7,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from tidelog.cluster.image import Broker, Partition, Topic
+from tidelog.cluster.znode_json import INT32 as INT32
+from tidelog.cluster.znode_json import MalformedNode as MalformedNode
+from tidelog.cluster.znode_json import decode_field, decode_json, encode_json, int32, int64, node_name, text_or_none
 from tidelog.config.listeners import PROTOCOL_NUMBERS, Endpoint, parse_listener
 from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid, uuid_from_text, uuid_text
 
@@ -69,15 +71,6 @@ FROM_THE_BEGINNING = 0
 """Instead of the epoch in which a log directory appeared: before every incarnation of its broker."""
 NO_JMX_PORT = -1
 NO_KRAFT_EPOCH = -1
-
-
-INT32 = range(-(2**31), 2**31 - 1)
-"""Range of ids and epochs on the wire; the upper end leaves room for the next epoch."""
-INT64 = range(-(2**63), 2**63)
-
-
-class MalformedNode(Exception):
-    """A node does not have the content that Kafka writes."""
 
 
 NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -191,21 +184,21 @@ def encode_broker(broker: Broker, timestamp_ms: int) -> bytes:
         content["previous_broker_epoch"] = broker.previous_epoch
     if broker.directory_ids:
         content["directory_ids"] = broker.directory_ids
-    return _encode(content)
+    return encode_json(content)
 
 
 def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
-    content = _decode(data, broker_path(broker_id))
+    content = decode_json(data, broker_path(broker_id))
     try:
         protocols = content["listener_security_protocol_map"]
         endpoints = tuple(_endpoint(text, protocols) for text in content["endpoints"])
         return Broker(
             broker_id,
             endpoints,
-            _text_or_none(content.get("rack")),
+            text_or_none(content.get("rack")),
             epoch,
-            _int64(content.get("previous_broker_epoch", UNKNOWN_EPOCH)),
-            tuple(map(_node_name, content.get("directory_ids", ()))),
+            int64(content.get("previous_broker_epoch", UNKNOWN_EPOCH)),
+            tuple(map(node_name, content.get("directory_ids", ()))),
         )
     except NONSENSE as error:
         raise MalformedNode(f"{broker_path(broker_id)}: {error!r}") from error
@@ -216,12 +209,12 @@ def encode_log_directory(*, is_from_the_beginning: bool) -> bytes:
     content: dict[str, object] = {"version": LOG_DIRECTORY_VERSION}
     if is_from_the_beginning:
         content["from_the_beginning"] = True
-    return _encode(content)
+    return encode_json(content)
 
 
 def decode_log_directory(data: bytes, path: str, created_id: int) -> int:
     """The broker epoch in which the directory first appeared."""
-    return FROM_THE_BEGINNING if _decode(data, path).get("from_the_beginning") else created_id
+    return FROM_THE_BEGINNING if decode_json(data, path).get("from_the_beginning") else created_id
 
 
 def encode_topic(topic_id: Uuid, partitions: Sequence[Partition]) -> bytes:
@@ -236,12 +229,12 @@ def encode_topic(topic_id: Uuid, partitions: Sequence[Partition]) -> bytes:
     removed = {str(each.index): each.removed_replicas for each in partitions if each.removed_replicas}
     if removed:
         content["removed_replicas"] = removed
-    return _encode(content)
+    return encode_json(content)
 
 
 def partition_count(name: str, data: bytes) -> int:
     """Number of states to read before `decode_topic`."""
-    partitions = _field(data, topic_path(name), "partitions")
+    partitions = decode_field(data, topic_path(name), "partitions")
     if not isinstance(partitions, dict):
         raise MalformedNode(f"{topic_path(name)}: partitions is not an object")
     return len(partitions)
@@ -251,7 +244,7 @@ def decode_topic(
     name: str, data: bytes, version: int, states: Sequence[tuple[bytes, int] | None], configs: Mapping[str, str]
 ) -> Topic:
     """`states`: data and version of the state node of each partition; None if no leader was ever elected."""
-    content = _decode(data, topic_path(name))
+    content = decode_json(data, topic_path(name))
     try:
         assignment: dict[str, list[int]] = content["partitions"]
         partitions = tuple(
@@ -279,23 +272,23 @@ def encode_state(partition: Partition) -> bytes:
         eligible = partition.eligible_replicas
         state["elr"] = eligible
         state["elr_epochs"] = [partition.eligible_epochs.get(replica, UNKNOWN_EPOCH) for replica in eligible]
-    return _encode(state)
+    return encode_json(state)
 
 
 def decode_state(topic: str, partition: Partition, data: bytes, version: int) -> Partition:
     """The partition with the leadership of its state node."""
     path = state_path(topic, partition.index)
-    content = _decode(data, path)
+    content = decode_json(data, path)
     try:
         return replace(
             partition,
-            leader=_int32(content["leader"]),
-            leader_epoch=_int32(content["leader_epoch"]),
-            in_sync_replicas=tuple(map(_int32, content["isr"])),
-            controller_epoch=_int32(content["controller_epoch"]),
+            leader=int32(content["leader"]),
+            leader_epoch=int32(content["leader_epoch"]),
+            in_sync_replicas=tuple(map(int32, content["isr"])),
+            controller_epoch=int32(content["controller_epoch"]),
             version=version,
             in_sync_epochs=_epochs(content["isr"], content.get("isr_epochs", ())),
-            eligible_replicas=tuple(map(_int32, content.get("elr", ()))),
+            eligible_replicas=tuple(map(int32, content.get("elr", ()))),
             eligible_epochs=_epochs(content.get("elr", ()), content.get("elr_epochs", ())),
         )
     except NONSENSE as error:
@@ -304,18 +297,18 @@ def decode_state(topic: str, partition: Partition, data: bytes, version: int) ->
 
 def _epochs(replicas: Iterable[BrokerId], epochs: Iterable[object]) -> dict[BrokerId, int]:
     """By replica, where known; Kafka's own states have none."""
-    found = zip(replicas, map(_int64, epochs), strict=False)
+    found = zip(replicas, map(int64, epochs), strict=False)
     return {replica: epoch for replica, epoch in found if epoch != UNKNOWN_EPOCH}
 
 
 def encode_config(configs: Mapping[str, str]) -> bytes:
-    return _encode({"version": CONFIG_VERSION, "config": dict(configs)})
+    return encode_json({"version": CONFIG_VERSION, "config": dict(configs)})
 
 
 def decode_config(data: bytes, path: str) -> dict[str, str]:
     if not data:
         return {}
-    content = _decode(data, path).get("config", {})
+    content = decode_json(data, path).get("config", {})
     if not isinstance(content, dict):
         raise MalformedNode(f"{path}: config is not an object")
     return {str(name): str(value) for name, value in content.items()}
@@ -323,12 +316,12 @@ def decode_config(data: bytes, path: str) -> dict[str, str]:
 
 def encode_config_change(entity_path: str) -> bytes:
     """`topics/orders`, `brokers/1`, `brokers/<default>`"""
-    return _encode({"version": CONFIG_CHANGE_VERSION, "entity_path": entity_path})
+    return encode_json({"version": CONFIG_CHANGE_VERSION, "entity_path": entity_path})
 
 
 def decode_config_change(data: bytes, path: str) -> str:
     """The entity path. Kafka before 0.10.1 wrote type and name instead, and 3.9 still reads that."""
-    content = _decode(data, path)
+    content = decode_json(data, path)
     try:
         if content["version"] == 1:
             return f"{content['entity_type']}/{content['entity_name']}"
@@ -339,39 +332,39 @@ def decode_config_change(data: bytes, path: str) -> str:
 
 def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
     """Content of an ISR change notification and of a preferred leader election."""
-    return _encode({"version": PARTITION_LIST_VERSION, "partitions": [each._asdict() for each in partitions]})
+    return encode_json({"version": PARTITION_LIST_VERSION, "partitions": [each._asdict() for each in partitions]})
 
 
 def decode_partition_list(data: bytes, path: str) -> list[TopicPartition]:
     try:
-        named = _field(data, path, "partitions")
-        return [TopicPartition(str(each["topic"]), _int32(each["partition"])) for each in named]
+        named = decode_field(data, path, "partitions")
+        return [TopicPartition(str(each["topic"]), int32(each["partition"])) for each in named]
     except NONSENSE as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
 def encode_log_directory_event(broker_id: BrokerId) -> bytes:
     """A log directory of the broker failed."""
-    return _encode({"version": LOG_DIRECTORY_EVENT_VERSION, "broker": broker_id, "event": LOG_DIRECTORY_FAILED})
+    return encode_json({"version": LOG_DIRECTORY_EVENT_VERSION, "broker": broker_id, "event": LOG_DIRECTORY_FAILED})
 
 
 def decode_log_directory_event(data: bytes, path: str) -> BrokerId:
     try:
-        return _int32(_field(data, path, "broker"))
+        return int32(decode_field(data, path, "broker"))
     except NONSENSE as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
 def encode_reassignment(replicas: Mapping[TopicPartition, Sequence[BrokerId]]) -> bytes:
     partitions = [{**partition._asdict(), "replicas": list(brokers)} for partition, brokers in replicas.items()]
-    return _encode({"version": PARTITION_LIST_VERSION, "partitions": partitions})
+    return encode_json({"version": PARTITION_LIST_VERSION, "partitions": partitions})
 
 
 def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    partitions = _field(data, REASSIGN_PARTITIONS, "partitions")
+    partitions = decode_field(data, REASSIGN_PARTITIONS, "partitions")
     try:
         return {
-            TopicPartition(str(each["topic"]), _int32(each["partition"])): tuple(map(_int32, each["replicas"]))
+            TopicPartition(str(each["topic"]), int32(each["partition"])): tuple(map(int32, each["replicas"]))
             for each in partitions
         }
     except NONSENSE as error:
@@ -395,12 +388,12 @@ def encode_cluster(node: ClusterNode) -> bytes:
         content["takeover_reason"] = node.reason
     if node.store_id:
         content["store_id"] = node.store_id
-    return _encode(content)
+    return encode_json(content)
 
 
 def decode_cluster(data: bytes) -> ClusterNode:
-    cluster_id = str(_field(data, CLUSTER_ID, "id"))
-    content = _decode(data, CLUSTER_ID)
+    cluster_id = str(decode_field(data, CLUSTER_ID, "id"))
+    content = decode_json(data, CLUSTER_ID)
     try:
         state = TakeoverState(content.get("takeover", ""))
         reason, store_id = (str(content.get(key, "")) for key in ("takeover_reason", "store_id"))
@@ -410,7 +403,7 @@ def decode_cluster(data: bytes) -> ClusterNode:
 
 
 def encode_controller(broker_id: BrokerId, timestamp_ms: int) -> bytes:
-    return _encode(
+    return encode_json(
         {
             "version": CONTROLLER_VERSION,
             "brokerid": broker_id,
@@ -422,7 +415,7 @@ def encode_controller(broker_id: BrokerId, timestamp_ms: int) -> bytes:
 
 def decode_controller(data: bytes) -> BrokerId:
     try:
-        return _int32(_field(data, CONTROLLER, "brokerid"))
+        return int32(decode_field(data, CONTROLLER, "brokerid"))
     except NONSENSE as error:
         raise MalformedNode(f"{CONTROLLER}: {error!r}") from error
 
@@ -433,13 +426,13 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 def decode_controller_epoch(data: bytes) -> int:
     try:
-        return _int32(int(data))
+        return int32(int(data))
     except ValueError as error:
         raise MalformedNode(f"{CONTROLLER_EPOCH}: {data!r}") from error
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
-    return _encode(
+    return encode_json(
         {
             "version": PRODUCER_ID_BLOCK_VERSION,
             "broker": block.broker_id,
@@ -450,7 +443,7 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 
 
 def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
-    content = _decode(data, PRODUCER_ID_BLOCK)
+    content = decode_json(data, PRODUCER_ID_BLOCK)
     try:
         return ProducerIdBlock(int(content["broker"]), int(content["block_start"]), int(content["block_end"]))
     except NONSENSE as error:
@@ -459,12 +452,12 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
 
 def _decode_partition(name: str, index: int, topic: dict[str, Any], state: tuple[bytes, int] | None) -> Partition:
     key = str(index)
-    replicas = tuple(map(_int32, topic["partitions"][key]))
+    replicas = tuple(map(int32, topic["partitions"][key]))
     if not replicas:
         raise ValueError(f"partition {index} has no replicas")
-    adding = tuple(map(_int32, topic.get("adding_replicas", {}).get(key, ())))
-    removing = tuple(map(_int32, topic.get("removing_replicas", {}).get(key, ())))
-    removed = tuple(map(_int32, topic.get("removed_replicas", {}).get(key, ())))
+    adding = tuple(map(int32, topic.get("adding_replicas", {}).get(key, ())))
+    removing = tuple(map(int32, topic.get("removing_replicas", {}).get(key, ())))
+    removed = tuple(map(int32, topic.get("removed_replicas", {}).get(key, ())))
     without_state = Partition(index, replicas, -1, 0, (), 0, -1, adding, removing, removed_replicas=removed)
     if state is None:
         return without_state
@@ -477,51 +470,3 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     if endpoint.security_protocol not in PROTOCOL_NUMBERS:
         raise ValueError(f"unknown security protocol {endpoint.security_protocol}")
     return endpoint
-
-
-def _text_or_none(value: object) -> str | None:
-    if isinstance(value, str):
-        value.encode()
-    elif value is not None:
-        raise TypeError(f"not a string: {value!r}")
-    return value
-
-
-def _int32(value: object) -> int:
-    if isinstance(value, int) and value in INT32:
-        return value
-    raise ValueError(f"not an id or epoch: {value!r}")
-
-
-def _int64(value: object) -> int:
-    if isinstance(value, int) and value in INT64:
-        return value
-    raise ValueError(f"not a broker epoch: {value!r}")
-
-
-def _node_name(value: object) -> str:
-    if isinstance(value, str) and value and "/" not in value and value not in (".", ".."):
-        value.encode()
-        return value
-    raise ValueError(f"not the id of a log directory: {value!r}")
-
-
-def _field(data: bytes, path: str, name: str) -> Any:
-    try:
-        return _decode(data, path)[name]
-    except KeyError as error:
-        raise MalformedNode(f"{path}: no {name}") from error
-
-
-def _encode(content: Mapping[str, object]) -> bytes:
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _decode(data: bytes, path: str) -> dict[str, Any]:
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise MalformedNode(f"{path}: not JSON") from error
-    if not isinstance(content, dict):
-        raise MalformedNode(f"{path}: not a JSON object")
-    return content

@@ -101,6 +101,15 @@ class KazooSession:
 
         return self.ask(request, on_answer)
 
+    def request_data(self, path: str, *, has_watch: bool) -> Any:
+        return self.client.get_async(path, watch=self.on_watch if has_watch else None)
+
+    def request_stat(self, path: str, *, has_watch: bool) -> Any:
+        return self.client.exists_async(path, watch=self.on_watch if has_watch else None)
+
+    def request_children(self, path: str, *, has_watch: bool) -> Any:
+        return self.client.get_children_async(path, watch=self.on_watch if has_watch else None, include_data=True)
+
     def on_watch(self, event: WatchedEvent) -> None:
         """The only watch function, so that kazoo keeps one per node."""
         self._owner.on_watch_event(event)

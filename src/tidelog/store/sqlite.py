@@ -8,17 +8,17 @@ poll. Changes by other processes are detected with SQLite's data version, so tha
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
 from typing import ParamSpec, TypeVar
 
 from tidelog.runtime.clock import Clock
-from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
+from tidelog.runtime.disk import Disk
 from tidelog.runtime.processes import Processes, ProcessWatch, SystemProcesses
 from tidelog.runtime.workers import RepeatingWorkers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import Node, Operation, Result, SessionExpired, StoreUnavailable, Watch
 from tidelog.store.session_keeper import SessionKeeper
-from tidelog.store.sqlite_database import ChangeDetector, Changes, Database, Session, renew_session_separately
+from tidelog.store.sqlite_database import Changes, Session
+from tidelog.store.sqlite_session import FileReplaced, SqliteSession
 from tidelog.store.tree import StoredNode, check_path
 
 P = ParamSpec("P")
@@ -40,10 +40,6 @@ HEARTBEATS_PER_SESSION = 4
 """Minimum number of heartbeats per session timeout, whatever the settings say."""
 
 
-class FileReplaced(StoreUnavailable):
-    """The file of this session was replaced by another file."""
-
-
 class SqliteStore(BaseStore):
     """One session. `run` must be running for watches on changes by other processes, and for the lease."""
 
@@ -57,24 +53,18 @@ class SqliteStore(BaseStore):
         heartbeat_interval_ms: int,
     ) -> None:
         super().__init__(clock.monotonic)
-        self._disk = disk
         self._clock = clock
         self._workers = workers
         self._processes = processes
         self._session_timeout_ms = session_timeout_ms
         self._heartbeat_interval_ms = min(heartbeat_interval_ms, session_timeout_ms // HEARTBEATS_PER_SESSION)
+        self._session = SqliteSession(disk, processes, self._now_ms, session_timeout_ms, self._heartbeat_interval_ms)
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
-        self._database: Database
-        self._detector: ChangeDetector
-        self._lock: Lock | None = None
-        self._file_identity: object = None
-        self._session_id = 0
         self._others: list[Session] = []
         self._process_watches: dict[int, ProcessWatch | None] = {}
         self._busy_end_ms = 0
         self._renewed_ms = 0
-        self._last_poll_ms = 0
         self._seen_data_version = -1
         self._seen_transaction_id = -1
         self._is_reachable = True
@@ -98,21 +88,21 @@ class SqliteStore(BaseStore):
         store = cls(disk, clock, workers, processes, session_timeout_ms, heartbeat_interval_ms)
         opened_ms = store._now_ms()
         await store._ensure_file(path)
-        await store._call(store._open, path, opened_ms)
+        await store._call(store._session.open, path, opened_ms)
         store._renewed(opened_ms)
         store._busy_end_ms = opened_ms + BUSY_AFTER_OPENING_MS
         return store
 
     async def _ensure_file(self, path: str) -> None:
         for _ in range(CREATION_ATTEMPTS):
-            if await self._workers.run(self._has_file, path):
+            if await self._workers.run(self._session.create_if_missing, path):
                 return
             await asyncio.sleep(CREATION_PAUSE_SECONDS)
         raise StoreUnavailable(path, "another process is creating the file and has not finished")
 
     @property
     def session_id(self) -> int:
-        return self._session_id
+        return self._session.id
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
         return self._seen_existing(path, await self._find(path), watch)
@@ -127,19 +117,19 @@ class SqliteStore(BaseStore):
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         check_path(path)
         self._require_session()
-        node, names = await self._call(lambda: self._database.read_with_children(self._session_id, path))
+        node, names = await self._call(lambda: self._session.database.read_with_children(self._session.id, path))
         self._seen_with_children(path, node, watch)
         return names
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         self._require_session()
-        written = await self._call(lambda: self._database.write(self._session_id, operations))
+        written = await self._call(lambda: self._session.database.write(self._session.id, operations))
         self.watches.fire(written.events)
         return written.results
 
     async def run(self) -> None:
         keeper = SessionKeeper(
-            self.lease, self._session_timeout_ms / 1000, self._clock.monotonic, self._renew_from_keeper
+            self.lease, self._session_timeout_ms / 1000, self._clock.monotonic, self._session.renew_separately
         )
         stop_keeping = self._workers.repeat(keeper.interval_s, keeper.tick)
         try:
@@ -177,7 +167,7 @@ class SqliteStore(BaseStore):
             except SessionExpired:
                 self._end()
             except (StoreUnavailable, OSError) as error:
-                trouble = self._file_trouble() or error
+                trouble = self._session.file_trouble() or error
                 self._not_reached(trouble)
                 if isinstance(trouble, FileReplaced) and not self.lease.is_valid:
                     # The lease cannot be renewed in a replaced file: the way back is a session in the new file.
@@ -189,23 +179,23 @@ class SqliteStore(BaseStore):
                 self._is_ended = self._is_closed = True
                 self.lease.cancel()
                 self._watch_processes(())
-                await self._workers.run(self._close)
+                await self._workers.run(self._session.close)
 
     async def _poll(self) -> None:
         """Cheap checks happen here; a worker thread is used only if there is something to do."""
         now_ms = self._now_ms()
         if now_ms >= self._renewed_ms + self._heartbeat_interval_ms:
-            await self._workers.run(self._renew, now_ms + self._session_timeout_ms)
+            await self._workers.run(self._session.renew, now_ms + self._session_timeout_ms)
             self._renewed(now_ms)
-        data_version = self._detector.data_version()
+        data_version = self._session.detector.data_version()
         if data_version != self._seen_data_version:
             await self._read_changes()
             self._seen_data_version = data_version
-        dead = [session for session in self._others if self._is_dead(session)]
+        dead = [session for session in self._others if self._session.is_dead(session)]
         if dead:
-            await self._workers.run(self._end_sessions, dead)
+            await self._workers.run(self._session.end_sessions, dead)
             await self._read_changes()
-        self._last_poll_ms = now_ms
+        self._session.last_poll_ms = now_ms
 
     def _renewed(self, sent_ms: int) -> None:
         self._renewed_ms = sent_ms
@@ -215,12 +205,12 @@ class SqliteStore(BaseStore):
         """Reads after the data version, so that a change in between shows at the next poll."""
         paths = list(self.watches.paths())
         changes = await self._workers.run(
-            self._database.read_changes, self._session_id, paths, self._seen_transaction_id
+            self._session.database.read_changes, self._session.id, paths, self._seen_transaction_id
         )
         self._apply_changes(paths, changes)
 
     def _apply_changes(self, paths: Sequence[str], changes: Changes) -> None:
-        others = [session for session in changes.sessions if session.id != self._session_id]
+        others = [session for session in changes.sessions if session.id != self._session.id]
         if changes.nodes is not None or len(others) != len(self._others):
             self._busy_end_ms = max(self._busy_end_ms, self._now_ms() + BUSY_AFTER_CHANGE_MS)
         self._others = others
@@ -241,25 +231,13 @@ class SqliteStore(BaseStore):
         if not self._is_reachable:
             self._is_reachable = True
             self.trouble = ""
-            logger.info("coordination store is available again session_id=%d", self._session_id)
+            logger.info("coordination store is available again session_id=%d", self._session.id)
 
     def _not_reached(self, error: Exception) -> None:
         if self._is_reachable or self.trouble != str(error):
             self._is_reachable = False
             self.trouble = str(error)
-            logger.warning("coordination store is not available session_id=%d error=%s", self._session_id, error)
-
-    def _file_trouble(self) -> StoreUnavailable | None:
-        """An error if the file is no longer the one of this session."""
-        path = self._database.path
-        try:
-            is_replaced = self._file_identity != self._disk.identity(path)
-        except FileNotFoundError:
-            # It may come back, like a server that was stopped.
-            return StoreUnavailable(path, "the file is missing")
-        except OSError:
-            return None  # the caller already has an error to report
-        return FileReplaced(path, "the file was replaced by another") if is_replaced else None
+            logger.warning("coordination store is not available session_id=%d error=%s", self._session.id, error)
 
     async def _find(self, path: str) -> StoredNode | None:
         (node,) = await self._read([path])
@@ -269,7 +247,7 @@ class SqliteStore(BaseStore):
         for path in paths:
             check_path(path)
         self._require_session()
-        return await self._call(lambda: self._database.read(self._session_id, paths))
+        return await self._call(lambda: self._session.database.read(self._session.id, paths))
 
     async def _call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         async with self._turn:
@@ -286,108 +264,8 @@ class SqliteStore(BaseStore):
     def _end(self) -> None:
         if not self._is_ended:
             self._is_ended = True
-            logger.warning("session of coordination store ended session_id=%d", self._session_id)
+            logger.warning("session of coordination store ended session_id=%d", self._session.id)
             self.session_ended()
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
-
-    def _is_dead(self, session: Session) -> bool:
-        """True if its process is gone, or has not renewed the lease in time."""
-        try:
-            self._disk.lock(self._lock_path(session.id)).release()
-        except DirectoryInUse:
-            return self._has_hung(session)
-        return True
-
-    def _has_hung(self, session: Session) -> bool:
-        now_ms = self._now_ms()
-        # If this process stood still itself, as in a suspended machine, it must give the others time to renew.
-        has_watched = now_ms - self._last_poll_ms <= self._heartbeat_interval_ms
-        return has_watched and now_ms >= session.lease_end_ms
-
-    def _lock_path(self, session_id: int) -> str:
-        return f"{self._database.path}.session-{session_id}.lock"
-
-    # The methods below run in a worker thread, one call at a time.
-
-    def _has_file(self, path: str) -> bool:
-        """Creates the file if it is missing; False while another process is creating it."""
-        self._disk.make_directory(path.rpartition("/")[0] or ".")
-        if self._disk.exists(path):
-            return True
-        lock_path = f"{path}.creation.lock"
-        try:
-            lock = self._disk.lock(lock_path)
-        except DirectoryInUse:
-            return False
-        try:
-            if not self._disk.exists(path):
-                # Remove the journal of a deleted file: SQLite would apply it to the new file.
-                for suffix in ("-wal", "-shm", "-journal"):
-                    self._disk.remove(f"{path}{suffix}")
-                # Session ids are never reused in a new file: the lock of a session may outlive a deleted file.
-                Database(path, first_session_id=self._now_ms()).close()
-            self._disk.remove(lock_path)
-        finally:
-            lock.release()
-        return True
-
-    def _open(self, path: str, opened_ms: int) -> None:
-        with ExitStack() as undo:
-            self._database = Database(path)
-            self._file_identity = self._disk.identity(path)
-            undo.callback(self._database.close)
-            self._end_sessions([session for session in self._database.sessions() if self._is_dead(session)])
-            self._detector = ChangeDetector(path)
-            undo.callback(self._detector.close)
-            self._last_poll_ms = opened_ms
-            lease_end_ms = opened_ms + self._session_timeout_ms
-            undo.callback(self._release_lock)
-            self._session_id = self._database.open_session(lease_end_ms, self._processes.own_id(), self._acquire_lock)
-            undo.pop_all()
-
-    def _renew(self, lease_end_ms: int) -> None:
-        """A deleted file keeps working for processes that have it open, but the next process creates another one."""
-        trouble = self._file_trouble()
-        if trouble is not None:
-            raise trouble
-        self._database.renew_session(self._session_id, lease_end_ms)
-
-    def _renew_from_keeper(self, now: float) -> None:
-        """Runs in the keeper's thread, on its own connection: the other one may be in use or blocked."""
-        trouble = self._file_trouble()
-        if trouble is not None:
-            raise trouble
-        renew_session_separately(self._database.path, self._session_id, int(now * 1000) + self._session_timeout_ms)
-
-    def _acquire_lock(self, session_id: int) -> None:
-        self._lock = self._disk.lock(self._lock_path(session_id))
-
-    def _release_lock(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-
-    def _end_sessions(self, dead: Sequence[Session]) -> None:
-        for session in dead:
-            nodes = self._database.end_session(session.id, session.lease_end_ms)
-            if nodes is None:
-                continue
-            if nodes:
-                logger.info(
-                    "ended session of dead process session_id=%d process_id=%d nodes=%s",
-                    session.id,
-                    session.process_id,
-                    ",".join(sorted(nodes)),
-                )
-            self._disk.remove(self._lock_path(session.id))
-
-    def _close(self) -> None:
-        try:
-            self._database.end_session(self._session_id)
-        finally:
-            with ExitStack() as stack:
-                stack.callback(self._database.close)
-                stack.callback(self._detector.close)
-                stack.callback(self._release_lock)
-                self._disk.remove(self._lock_path(self._session_id))

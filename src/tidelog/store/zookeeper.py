@@ -13,16 +13,12 @@ from tidelog.runtime.clock import Clock
 from tidelog.runtime.workers import RepeatingWorkers
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
-    Check,
-    Create,
-    Delete,
     Node,
     NodeExists,
     NoNode,
     Operation,
     Result,
     SessionExpired,
-    Set,
     StoreError,
     StoreUnavailable,
     Watch,
@@ -35,6 +31,7 @@ from tidelog.store.watches import WatchedAspect
 from tidelog.store.zookeeper_terms import (
     KINDS,
     ROLLED_BACK_ERRORS,
+    Chroot,
     check_size,
     node_or_none,
     nodes,
@@ -58,7 +55,8 @@ class ZooKeeperStore(BaseStore):
 
     def __init__(self, connect: str, clock: Clock, workers: RepeatingWorkers, session_timeout_ms: int) -> None:
         super().__init__(clock.monotonic)
-        hosts, self._root = parse_connect(connect)
+        hosts, root = parse_connect(connect)
+        self._chroot = Chroot(root)
         self._clock = clock
         self._workers = workers
         self._session = KazooSession(hosts, session_timeout_ms, self)
@@ -113,7 +111,7 @@ class ZooKeeperStore(BaseStore):
 
         found: list[Node | None] = []
         for first in range(0, len(paths), NODES_PER_READ):
-            some = [self._full(path) for path in paths[first : first + NODES_PER_READ]]
+            some = [self._chroot.full(path) for path in paths[first : first + NODES_PER_READ]]
             found += await self._read(some[0], lambda: self._session.ask_for_many(some, nodes))  # noqa: B023
         return found
 
@@ -132,7 +130,10 @@ class ZooKeeperStore(BaseStore):
             self._seen_with_children(path, stored_node(b"", stat), watch)
             return sorted(names)
 
-        return await self._read(path, lambda: self._session.ask(lambda: self._request_children(path, watch), on_answer))
+        def request() -> Any:
+            return self._session.request_children(self._chroot.full(path), has_watch=watch is not None)
+
+        return await self._read(path, lambda: self._session.ask(request, on_answer))
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         for operation in operations:
@@ -141,13 +142,13 @@ class ZooKeeperStore(BaseStore):
         await self._wait_for_connection()
         transaction = self._client.transaction()
         for operation in operations:
-            self._add(transaction, operation)
+            self._chroot.add(transaction, operation)
         # Not retried after a lost connection: the operation may have happened.
         answers = await self._answer("", self._session.ask(transaction.commit_async, list))
         for operation, answer in zip(operations, answers, strict=True):
             if isinstance(answer, Exception) and not isinstance(answer, ROLLED_BACK_ERRORS):
                 raise translated(answer, operation.path)
-        return [self._result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
+        return [self._chroot.result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
     async def run(self) -> None:
         keeper = SessionKeeper(self.lease, self._timeout_s, self._clock.monotonic, self._sync_from_keeper)
@@ -169,7 +170,7 @@ class ZooKeeperStore(BaseStore):
 
     def _sync_from_keeper(self, _: float) -> None:
         """Runs in the keeper's thread. kazoo keeps the session alive; this shows that it does."""
-        self._client.sync_async(self._full(ROOT)).get(timeout=self._timeout_s / HEARTBEATS_PER_SESSION)
+        self._client.sync_async(self._chroot.full(ROOT)).get(timeout=self._timeout_s / HEARTBEATS_PER_SESSION)
 
     async def _keep_up(self) -> None:
         try:
@@ -220,28 +221,17 @@ class ZooKeeperStore(BaseStore):
     def on_watch_event(self, event: WatchedEvent) -> None:
         kind = KINDS.get(event.type)
         if kind is not None:  # None: kazoo dropped its watches with the connection; `_catch_up` restores them
-            path = event.path[len(self._root) :] or ROOT
-            self.watches.fire([WatchEvent(kind, path)])
+            self.watches.fire([WatchEvent(kind, self._chroot.relative(event.path) or ROOT)])
 
     # Requests.
-
-    def _full(self, path: str) -> str:
-        return path if not self._root else self._root + path.rstrip("/")
-
-    def _request_children(self, path: str, watch: Watch | None) -> Any:
-        return self._client.get_children_async(
-            self._full(path), watch=self._session.on_watch if watch else None, include_data=True
-        )
-
-    def _request_stat(self, path: str, watch: Watch | None) -> Any:
-        return self._client.exists_async(self._full(path), watch=self._session.on_watch if watch else None)
 
     def _ask_for_node(self, path: str, watch: Watch | None) -> asyncio.Future[Node]:
         def on_answer(answer: tuple[bytes, ZnodeStat]) -> Node:
             return self._seen_existing(path, stored_node(*answer), watch)
 
-        kazoo_watch = self._session.on_watch if watch else None
-        return self._session.ask(lambda: self._client.get_async(self._full(path), watch=kazoo_watch), on_answer)
+        return self._session.ask(
+            lambda: self._session.request_data(self._chroot.full(path), has_watch=watch is not None), on_answer
+        )
 
     async def _find_node(self, path: str, watch: Watch | None) -> Node | ZnodeStat | None:
         """ZooKeeper's `exists` returns no data and `get` sets no watch on a missing node, so both are sent at once.
@@ -255,7 +245,9 @@ class ZooKeeperStore(BaseStore):
                 self._seen_with_data(path, None, watch)
             return stat
 
-        asking = self._session.ask(lambda: self._request_stat(path, watch), on_answer)
+        asking = self._session.ask(
+            lambda: self._session.request_stat(self._chroot.full(path), has_watch=watch is not None), on_answer
+        )
         found, stat = await asyncio.gather(getting, asking, return_exceptions=True)
         if isinstance(stat, BaseException):
             raise stat
@@ -274,10 +266,13 @@ class ZooKeeperStore(BaseStore):
         def compare(stat: ZnodeStat | None) -> None:
             self.watches.compare({path: None if stat is None else stored_node(b"", stat)})
 
+        full = self._chroot.full(path)
         if aspect is WatchedAspect.DATA:
-            asking = self._session.ask(lambda: self._request_stat(path, ignore_event), compare)
+            asking = self._session.ask(lambda: self._session.request_stat(full, has_watch=True), compare)
         else:
-            asking = self._session.ask(lambda: self._request_children(path, ignore_event), lambda got: compare(got[1]))
+            asking = self._session.ask(
+                lambda: self._session.request_children(full, has_watch=True), lambda got: compare(got[1])
+            )
         try:
             await self._answer(path, asking)
         except NoNode:
@@ -319,36 +314,9 @@ class ZooKeeperStore(BaseStore):
         if self._is_ended:
             raise SessionExpired
 
-    def _add(self, transaction: Any, operation: Operation) -> None:
-        path = self._full(operation.path)
-        match operation:
-            case Create():
-                transaction.create(path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequential)
-            case Set():
-                transaction.set_data(path, operation.data, operation.version)
-            case Delete():
-                transaction.delete(path, operation.version)
-            case Check():
-                transaction.check(path, operation.version)
-
-    def _result(self, operation: Operation, answer: Any) -> Result:
-        match operation:
-            case Create():
-                return str(answer)[len(self._root) :]
-            case Set():
-                return stored_node(operation.data, answer).as_node()
-            case _:
-                return None
-
     async def _make_chroot(self) -> None:
-        parts = self._root.split("/")[1:]
-        for depth in range(1, len(parts) + 1):
-            path = "/" + "/".join(parts[:depth])
+        for path in self._chroot.ancestors():
             try:
                 await self._answer(path, self._session.ask(lambda: self._client.create_async(path), str))  # noqa: B023
             except NodeExists:
                 continue
-
-
-def ignore_event(_: WatchEvent) -> None:
-    return None

@@ -1,13 +1,16 @@
 """Translation between ZooKeeper and the store interface: errors, nodes, events, addresses, limits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.protocol.states import ZnodeStat
 
 from tidelog.store.interface import (
     BadVersion,
+    Check,
     Create,
+    Delete,
     NoChildrenForEphemerals,
     Node,
     NodeExists,
@@ -15,6 +18,7 @@ from tidelog.store.interface import (
     NotEmpty,
     Operation,
     RequestTooLarge,
+    Result,
     SessionExpired,
     Set,
     StoreError,
@@ -58,6 +62,47 @@ def parse_connect(connect: str) -> tuple[str, str]:
     except ValueError as error:
         raise StoreError("", f"zookeeper.connect={connect}: {error}") from error
     return hosts, root
+
+
+class Chroot:
+    """Path prefix of all nodes of one cluster; empty without a chroot."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def full(self, path: str) -> str:
+        return path if not self._prefix else self._prefix + path.rstrip("/")
+
+    def relative(self, full_path: str) -> str:
+        return full_path[len(self._prefix) :]
+
+    def ancestors(self) -> Iterator[str]:
+        """The nodes of the prefix itself, parents before children."""
+        parts = self._prefix.split("/")[1:]
+        return ("/" + "/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+
+    def add(self, transaction: Any, operation: Operation) -> None:
+        """Add an operation to kazoo's transaction."""
+        path = self.full(operation.path)
+        match operation:
+            case Create():
+                transaction.create(path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequential)
+            case Set():
+                transaction.set_data(path, operation.data, operation.version)
+            case Delete():
+                transaction.delete(path, operation.version)
+            case Check():
+                transaction.check(path, operation.version)
+
+    def result(self, operation: Operation, response: Any) -> Result:
+        """Result of an operation from kazoo's response to it."""
+        match operation:
+            case Create():
+                return self.relative(str(response))
+            case Set():
+                return stored_node(operation.data, response).as_node()
+            case _:
+                return None
 
 
 def stored_node(data: bytes | None, stat: ZnodeStat) -> StoredNode:
