@@ -11,7 +11,7 @@ import pytest
 from tests.audit.written_logs import flip
 from tests.cli.local_cluster import LocalCluster, local_cluster
 from tests.spark_session import Message, produce
-from tidelog.audit.audit_run import Audit, AuditOptions, audit
+from tidelog.audit.audit_run import AuditOptions, AuditResult, audit
 from tidelog.audit.facts import OffsetRange
 from tidelog.audit.finding import Kind
 from tidelog.audit.job import SparkRunner
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 RECORDS = 3000
-Look = Callable[[Path], Audit]
+Look = Callable[[Path], AuditResult]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from tests.audit.written_logs import NOW_MS, ORDERS, WrittenBroker, batch, batches, flip, places
 from tidelog.audit import batch_table
 from tidelog.audit import replica_comparison as comparing
-from tidelog.audit.audit_run import Audit, AuditOptions, LocalRunner, audit
+from tidelog.audit.audit_run import AuditOptions, AuditResult, LocalRunner, audit
 from tidelog.audit.directories import CannotAudit
 from tidelog.audit.facts import OffsetRange
 from tidelog.audit.finding import Finding, Kind, offsets_are
@@ -31,12 +31,12 @@ def brokers(tmp_path: Path) -> list[WrittenBroker]:
     return found
 
 
-def look(root: Path, **options: object) -> Audit:
+def look(root: Path, **options: object) -> AuditResult:
     asked = replace(AuditOptions([str(root)]), **options)  # type: ignore[arg-type]
     return audit(asked, LocalRunner(), pause=lambda _: None)
 
 
-def only(found: Audit) -> Finding:
+def only(found: AuditResult) -> Finding:
     (finding,) = found.faults
     return finding
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.audit.written_logs import RECORDS_PER_BATCH, batch, batches
 from tidelog.audit import segments
-from tidelog.audit.facts import DamageKind, EpochRun, OffsetRange, SegmentFacts
+from tidelog.audit.facts import DefectKind, EpochRun, OffsetRange, SegmentFacts
 from tidelog.audit.segments import BlockItem, SegmentItem, list_batches, read_segment
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import seal
@@ -37,7 +37,7 @@ def test_facts_of_a_sound_segment() -> None:
     facts = read(data)
     assert (facts.first_offset, facts.end_offset, facts.batch_count, facts.record_count) == (0, 25, 5, 25)
     assert facts.epoch_runs == (EpochRun(0, 0, 0), EpochRun(2, 15, 3 * len(batch(0))))
-    assert facts.damages == ()
+    assert facts.defects == ()
 
 
 @pytest.mark.parametrize("chunk_bytes", [61, 156, 200, 400, 1000])
@@ -47,7 +47,7 @@ def test_size_of_the_chunks_does_not_show(monkeypatch: pytest.MonkeyPatch, chunk
     whole = read(bytes(data), cuts=(20,))
     monkeypatch.setattr(segments, "CHUNK_BYTES", chunk_bytes)
     chunked = read(bytes(data), cuts=(20,))
-    assert chunked.damages == whole.damages
+    assert chunked.defects == whole.defects
     assert chunked.blocks.starts.tolist() == whole.blocks.starts.tolist() == [0, 20]
     assert chunked.blocks.digests.tolist() == whole.blocks.digests.tolist()
     assert chunked.epoch_runs == whole.epoch_runs
@@ -77,8 +77,8 @@ def test_records_that_do_not_decode_are_named_though_the_crc_is_right() -> None:
     broken[61] = 0xFF
     seal(broken)
     facts = read(batch(0) + bytes(broken) + batch(10), counts_keys=True)
-    (damage,) = facts.damages
-    assert (damage.kind, damage.position) == (DamageKind.MALFORMED, len(batch(0)))
+    (defect,) = facts.defects
+    assert (defect.kind, defect.position) == (DefectKind.MALFORMED, len(batch(0)))
     assert facts.keys is not None
     assert facts.keys.record_count == 2 * RECORDS_PER_BATCH
 
@@ -94,15 +94,15 @@ def test_keys_are_counted_whatever_the_codec(codec: Codec) -> None:
 def test_old_message_format_is_told_apart_from_damage() -> None:
     message = b"\x01\x00" + bytes(8) + b"\xff" * 4 + b"\xff" * 4
     old = bytes(8) + (len(message) + 4).to_bytes(4, "big") + zlib.crc32(message).to_bytes(4, "big") + message
-    (damage,) = read(old).damages
-    assert (damage.kind, damage.detail) == (DamageKind.OLD_FORMAT, "message format 1")
+    (defect,) = read(old).defects
+    assert (defect.kind, defect.detail) == (DefectKind.OLD_FORMAT, "message format 1")
 
 
 def test_file_that_is_gone_or_shorter_than_listed_is_no_crash() -> None:
     assert read_segment(item_of(b"x"), MemoryDisk()).is_gone
     data = b"".join(batches(3))
     facts = read_segment(item_of(data + bytes(1000)), disk_with(data))
-    assert (facts.batch_count, facts.damages) == (3, ())
+    assert (facts.batch_count, facts.defects) == (3, ())
 
 
 def test_no_bytes_crash_the_reader() -> None:

@@ -14,7 +14,7 @@ from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequ
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tidelog.replicated.machine import Effects, Producer, StateRecord
-from tidelog.replicated.memory_shard import MemoryReply, MemoryShard, Written
+from tidelog.replicated.memory_shard import MemoryReply, MemoryShard, WrittenStep
 from tidelog.runtime.randomness import Randomness, SeededRandomness
 
 R = TypeVar("R", JoinGroupResponse, SyncGroupResponse, LeaveGroupResponse)
@@ -113,7 +113,7 @@ class Coordinator:
         return [
             None if record.value is None else decode_versioned(GroupMetadataValue, record.value)
             for entry in self.shard.log
-            if isinstance(entry, Written)
+            if isinstance(entry, WrittenStep)
             for record in entry.records
         ]
 

@@ -30,7 +30,7 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tidelog.replicated.memory_shard import MemoryReply, Written
+from tidelog.replicated.memory_shard import MemoryReply, WrittenStep
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_kafka_does_not_write_down_that_a_group_is_in_its_first_epoch(
 ) -> None:
     coordinator.join("m1", [])
     (written,) = coordinator.shard.log
-    assert isinstance(written, Written)
+    assert isinstance(written, WrittenStep)
     kept = [record for record in written.records if version_of(record.key) != GROUP_KEY]
     coordinator.shard.log = [written._replace(records=tuple(kept))]
     coordinator.fail_over()

@@ -19,7 +19,7 @@ from tidelog.groups.expiry import CONTINUE_AFTER_MS, EXPIRE_OFFSETS, MAX_CHECKED
 from tidelog.groups.group import GroupSettings
 from tidelog.groups.transaction_guards import TransactionGuard
 from tidelog.replicated.machine import Producer
-from tidelog.replicated.memory_shard import Written
+from tidelog.replicated.memory_shard import WrittenStep
 
 FIRST, SECOND = Producer(1, 0), Producer(2, 0)
 UNSTABLE = f"error {UnstableOffsetCommit.code}"
@@ -78,9 +78,9 @@ class TestCommitting:
 
     def test_commits_are_gathered_but_for_the_one_that_makes_the_group(self, clients: Clients) -> None:
         """Whether the group is there decides about the commits of members after it."""
-        assert not clients.commit_effects(5).may_be_gathered
-        assert clients.commit_effects(6).may_be_gathered
-        assert clients.commit_effects(6, group="others").may_be_gathered is False
+        assert not clients.commit_effects(5).may_be_batched
+        assert clients.commit_effects(6).may_be_batched
+        assert clients.commit_effects(6, group="others").may_be_batched is False
 
     def test_a_commit_decides_alike_whether_gathered_ones_before_it_are_replayed_or_not(self, clients: Clients) -> None:
         clients.commit(1)
@@ -331,7 +331,7 @@ class TestExpiry:
             clients.commit(5, partition=partition)
         written = len(clients.shard.log)
         clients.shard.advance(WEEK_MS + 11 * MINUTE_MS)
-        steps = [entry for entry in clients.shard.log[written:] if isinstance(entry, Written)]
+        steps = [entry for entry in clients.shard.log[written:] if isinstance(entry, WrittenStep)]
         assert [len(step.records) for step in steps] == [MAX_TOMBSTONES, MAX_TOMBSTONES, 11]
         assert clients.listed() == {}
 

@@ -47,7 +47,7 @@ class CountingMachine:
     def put(self, key: str, total: int, reply: Reply, effects: Effects) -> None:
         """Whatever was there before."""
         effects.write(key.encode(), str(total).encode())
-        effects.may_be_gathered = True
+        effects.may_be_batched = True
         effects.answer(reply, told(total))
 
     def get(self, key: str, reply: Reply, effects: Effects) -> None:
@@ -164,7 +164,7 @@ class CountingWorld:
     def put(self, total: int, key: str = KEY) -> MemoryReply:
         """With all others of the same turn."""
         reply = MemoryReply()
-        self.topic.gather(key, reply, lambda machine, effects: machine.put(key, total, reply, effects))
+        self.topic.perform_batched(key, reply, lambda machine, effects: machine.put(key, total, reply, effects))
         return reply
 
     def get(self, key: str = KEY) -> MemoryReply:

@@ -17,7 +17,7 @@ from tidelog.errors import (
 )
 from tidelog.replicated.entries import batch_of
 from tidelog.replicated.machine import Effects
-from tidelog.replicated.memory_shard import Written
+from tidelog.replicated.memory_shard import WrittenStep
 from tidelog.transactions.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -527,7 +527,7 @@ LARGEST_BATCH = 1_048_588
 
 
 def batch_bytes(written: object) -> int:
-    assert isinstance(written, Written)
+    assert isinstance(written, WrittenStep)
     effects = Effects(0)
     effects.records += written.records
     return len(batch_of(effects))

@@ -9,23 +9,23 @@ from typing import Protocol, TypeVar
 from tidelog.audit.directories import (
     Survey,
     find_log_dirs,
-    refuse_unknown_topics,
+    reject_unknown_topics,
     reread_checkpoints,
     survey,
     topic_filter,
 )
 from tidelog.audit.facts import LARGEST_OFFSET, LogDir, OffsetRange, PlacedBatch, Replica, SegmentFacts
 from tidelog.audit.finding import Finding, Kind, finding_of
-from tidelog.audit.replica_checks import judge_replica
-from tidelog.audit.replica_comparison import Side, by_topic_id, cuts_of, differences, judge_difference
+from tidelog.audit.replica_checks import check_replica
+from tidelog.audit.replica_comparison import Side, by_topic_id, check_difference, cuts_of, differences
 from tidelog.audit.segments import BlockItem, SegmentItem, list_batches, read_segment
 from tidelog.types import TopicPartition
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-LOOKS = 3
-"""Files of a running broker change while they are read: only what is found every time is a finding."""
+MAX_READINGS = 3
+"""Files of a running broker change while they are read: only a fault found in every reading is reported."""
 PAUSE_S = 1.0
 
 
@@ -33,12 +33,12 @@ class Runner(Protocol):
     """Runs the tasks that read segments."""
 
     def run(self, work: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
-        """The results in the order of the items; a size is how many bytes of a segment have to be read."""
+        """Results in the order of the items. `sizes`: bytes to read for each item, to balance the load."""
         ...
 
 
 class LocalRunner:
-    """In this process, one after the other."""
+    """Runs the tasks in this process, one after the other."""
 
     def run(self, work: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
         return [work(item) for item in items]
@@ -53,8 +53,8 @@ class AuditOptions:
 
 
 @dataclass(frozen=True)
-class Audit:
-    """All findings."""
+class AuditResult:
+    """Result of an audit: what was read and what was found."""
 
     log_dirs: Sequence[LogDir]
     replicas: Sequence[Replica]
@@ -69,36 +69,36 @@ class Audit:
         return [finding for finding in self.findings if not finding.is_fault]
 
 
-def audit(options: AuditOptions, runner: Runner, pause: Callable[[float], None] = time.sleep) -> Audit:
+def audit(options: AuditOptions, runner: Runner, pause: Callable[[float], None] = time.sleep) -> AuditResult:
     log_dirs = find_log_dirs(options.paths)
     surveyed = survey(log_dirs, topic_filter(options.topics))
-    refuse_unknown_topics(options.topics, surveyed, log_dirs)
+    reject_unknown_topics(options.topics, surveyed, log_dirs)
     found = _read_and_check(surveyed, options, runner)
-    for _ in range(LOOKS - 1):
+    for _ in range(MAX_READINGS - 1):
         doubtful = _doubtful(found)
         if not doubtful:
             break
         pause(PAUSE_S)
         again = _read_and_check(survey(log_dirs, doubtful.__contains__), replace(options, counts_keys=False), runner)
-        found = _corrected(found, again, doubtful)
+        found = _with_second_reading(found, again, doubtful)
     return found
 
 
-def _doubtful(found: Audit) -> set[TopicPartition]:
-    """Partitions with faults that a running broker may have caused by going on with its work."""
+def _doubtful(found: AuditResult) -> set[TopicPartition]:
+    """Partitions with faults that may only be changes made by a running broker while they were read."""
     running = {replica.topic_partition for replica in found.replicas if replica.log_dir.is_running}
     faulty = {finding.topic_partition for finding in found.faults if finding.topic_partition is not None}
     return running & faulty
 
 
-def _corrected(found: Audit, again: Audit, doubtful: set[TopicPartition]) -> Audit:
-    """First result for most partitions, second result for those that were read again."""
+def _with_second_reading(found: AuditResult, again: AuditResult, doubtful: set[TopicPartition]) -> AuditResult:
+    """The first result, with the findings of doubtful partitions replaced by those of the second reading."""
     kept = [finding for finding in found.findings if finding.topic_partition not in doubtful]
     new = [finding for finding in again.findings if finding.topic_partition in doubtful]
-    return Audit(found.log_dirs, found.replicas, kept + new)
+    return AuditResult(found.log_dirs, found.replicas, kept + new)
 
 
-def _read_and_check(found: Survey, options: AuditOptions, runner: Runner) -> Audit:
+def _read_and_check(found: Survey, options: AuditOptions, runner: Runner) -> AuditResult:
     read = _read(found.replicas, options, runner)
     replicas = reread_checkpoints(read, found)
     findings = list(found.findings)
@@ -109,12 +109,12 @@ def _read_and_check(found: Survey, options: AuditOptions, runner: Runner) -> Aud
         findings += others
         for replica in of_partition:
             compacted = is_compacted(replica.topic_partition)
-            findings += judge_replica(replica, is_compacted=compacted)
+            findings += check_replica(replica, is_compacted=compacted)
         findings += _different_starts(same_topic)
         for first, last in differences(same_topic, _cleaned_end(same_topic, options)):
             unexplained.append((same_topic, first, last))
     findings += _read_again(unexplained, runner)
-    return Audit(found.log_dirs, replicas, findings)
+    return AuditResult(found.log_dirs, replicas, findings)
 
 
 def by_partition(replicas: Iterable[Replica]) -> dict[TopicPartition, list[Replica]]:
@@ -127,7 +127,7 @@ def by_partition(replicas: Iterable[Replica]) -> dict[TopicPartition, list[Repli
 
 
 def representative(replicas: Sequence[Replica]) -> Replica:
-    """The representative replica of its partition, where one is enough: the one with the most bytes."""
+    """The replica with the most bytes, for figures that need only one replica of a partition."""
     return max(replicas, key=lambda replica: sum(file.size_bytes for file in replica.files))
 
 
@@ -197,7 +197,7 @@ def _read_again(
     return [
         finding
         for number, (replicas, _, _) in enumerate(unexplained)
-        for finding in judge_difference(_sides(number, replicas, batches))
+        for finding in check_difference(_sides(number, replicas, batches))
     ]
 
 

@@ -21,8 +21,8 @@ from tidelog.audit.facts import (
     NO_TIME_MS,
     Blocks,
     CodecUse,
-    Damage,
-    DamageKind,
+    Defect,
+    DefectKind,
     EpochRun,
     Int64Array,
     OffsetRange,
@@ -37,7 +37,7 @@ BoolArray = np.typing.NDArray[np.bool_]
 
 BLOCK_OFFSETS = 65_536
 MOST_EPOCHS = 10_000
-MAX_DAMAGES = 100
+MAX_DEFECTS = 100
 """Of one segment; a file that is damaged in more places is not worth more lines."""
 
 TIMELINE_BUCKETS = 32
@@ -88,7 +88,7 @@ class RunningFacts:
     record_count: int = 0
     epoch_runs: list[EpochRun] = field(default_factory=list)
     codecs: dict[int, CodecUse] = field(default_factory=dict)
-    damages: list[Damage] = field(default_factory=list)
+    defects: list[Defect] = field(default_factory=list)
     blocks: list[Blocks] = field(default_factory=list)
     bytes_by_second: dict[int, int] = field(default_factory=dict)
     first_timestamp_ms: int = NO_TIME_MS
@@ -98,7 +98,7 @@ class RunningFacts:
         self.end_offset = self.base_offset
 
     def take(self, table: Int64Array) -> Int64Array:
-        """A run of batches that follow each other in the file. Returns those whose headers fit their neighbours."""
+        """Add consecutive batches of the file. Returns those whose headers agree with their neighbours."""
         if not len(table):
             return table
         misplaced = self._misplaced(table)
@@ -114,7 +114,7 @@ class RunningFacts:
         self.expected_offset = int(ends[-1])
         return sound
 
-    def skip_damaged(self) -> None:
+    def skip_defect(self) -> None:
         """Skip damaged bytes: the batch after them may have any base offset."""
         self.expected_offset = None
 
@@ -131,7 +131,7 @@ class RunningFacts:
             return is_misplaced
         expected = self._expected(table)
         bases, epochs = table[:, BASE_OFFSET], table[:, EPOCH]
-        is_first = not self.batch_count and not self.damages
+        is_first = not self.batch_count and not self.defects
         if is_first:
             # Without a batch before it, the file's name is what contradicts the first one.
             expected[0] = self.base_offset
@@ -153,7 +153,7 @@ class RunningFacts:
             says = f"offset {table[row, BASE_OFFSET]} and leader epoch {table[row, EPOCH]}"
             due = f"offset {start} and leader epoch {following[EPOCH]}"
             detail = f"its header says {says}, but the batches around it leave room for {due} only"
-            self.note(DamageKind.CORRUPT, table[row], OffsetRange(start, int(following[BASE_OFFSET])), detail)
+            self.note(DefectKind.CORRUPT, table[row], OffsetRange(start, int(following[BASE_OFFSET])), detail)
         return corrected
 
     def _check_offsets(self, table: Int64Array, ends: Int64Array) -> None:
@@ -161,10 +161,10 @@ class RunningFacts:
         for row in np.flatnonzero(bases != expected):
             base, due = int(bases[row]), int(expected[row])
             if base > due:
-                self.note(DamageKind.GAP, table[row], OffsetRange(due, base), "")
+                self.note(DefectKind.GAP, table[row], OffsetRange(due, base), "")
             else:
                 detail = f"a batch begins with offset {base}, but the one before it ends with {due - 1}"
-                self.note(DamageKind.OVERLAP, table[row], OffsetRange(base, int(ends[row])), detail)
+                self.note(DefectKind.OVERLAP, table[row], OffsetRange(base, int(ends[row])), detail)
 
     def _check_epochs(self, table: Int64Array) -> None:
         epochs = table[:, EPOCH]
@@ -174,14 +174,14 @@ class RunningFacts:
             if epoch < before[row]:
                 detail = f"leader epoch {epoch} comes after leader epoch {before[row]}"
                 end = base + int(table[row, LAST_DELTA]) + 1
-                self.note(DamageKind.EPOCH, table[row], OffsetRange(base, end), detail)
+                self.note(DefectKind.EPOCH, table[row], OffsetRange(base, end), detail)
             if len(self.epoch_runs) < MOST_EPOCHS:
                 self.epoch_runs.append(EpochRun(epoch, base, int(table[row, POSITION])))
         self.last_epoch = int(epochs[-1])
 
-    def note(self, kind: DamageKind, row: Int64Array, offsets: OffsetRange, detail: str) -> None:
-        if len(self.damages) < MAX_DAMAGES:
-            self.damages.append(Damage(kind, int(row[POSITION]), int(row[SIZE]), *offsets, detail))
+    def note(self, kind: DefectKind, row: Int64Array, offsets: OffsetRange, detail: str) -> None:
+        if len(self.defects) < MAX_DEFECTS:
+            self.defects.append(Defect(kind, int(row[POSITION]), int(row[SIZE]), *offsets, detail))
 
     def _count(self, sound: Int64Array) -> None:
         if self.first_offset is None:

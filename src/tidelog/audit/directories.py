@@ -99,7 +99,7 @@ def survey(paths: Iterable[str], wanted: Callable[[TopicPartition], bool]) -> Su
     return found
 
 
-def refuse_unknown_topics(patterns: Sequence[str], found: Survey, log_dirs: Sequence[str]) -> None:
+def reject_unknown_topics(patterns: Sequence[str], found: Survey, log_dirs: Sequence[str]) -> None:
     """Fails if nothing was read: then nothing is known to be clean."""
     for pattern in patterns:
         if not any(fnmatchcase(topic, pattern) for topic in found.topics()):

@@ -18,7 +18,7 @@ NO_TIME_MS = -1
 LARGEST_OFFSET = 2**63 - 1
 
 
-class DamageKind(Enum):
+class DefectKind(Enum):
     """Result for one segment by itself."""
 
     CORRUPT = "corrupt"
@@ -30,8 +30,8 @@ class DamageKind(Enum):
     OLD_FORMAT = "old format"
 
 
-class Damage(NamedTuple):
-    kind: DamageKind
+class Defect(NamedTuple):
+    kind: DefectKind
     position: int
     size_bytes: int
     start_offset: int
@@ -91,7 +91,7 @@ class SegmentFacts:
     last_timestamp_ms: int = NO_TIME_MS
     timeline: Timeline | None = None
     codecs: dict[int, CodecUse] = field(default_factory=dict)
-    damages: tuple[Damage, ...] = ()
+    defects: tuple[Defect, ...] = ()
     blocks: Blocks = field(default_factory=no_blocks)
     keys: KeyCounts | None = None
     """None where keys were not counted."""

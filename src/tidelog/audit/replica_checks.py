@@ -4,29 +4,29 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tidelog.audit.facts import Damage, DamageKind, OffsetRange, Replica, SegmentFacts
+from tidelog.audit.facts import Defect, DefectKind, OffsetRange, Replica, SegmentFacts
 from tidelog.audit.finding import Finding, Kind, finding_of, offsets_are, offsets_text
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 
 _KINDS = {
-    DamageKind.CORRUPT: Kind.CORRUPT_BATCH,
-    DamageKind.CUT: Kind.CUT_BATCH,
-    DamageKind.GAP: Kind.MISSING_RECORDS,
-    DamageKind.OVERLAP: Kind.OVERLAP,
-    DamageKind.EPOCH: Kind.EPOCHS,
-    DamageKind.MALFORMED: Kind.MALFORMED_RECORDS,
-    DamageKind.OLD_FORMAT: Kind.NOTE,
+    DefectKind.CORRUPT: Kind.CORRUPT_BATCH,
+    DefectKind.CUT: Kind.CUT_BATCH,
+    DefectKind.GAP: Kind.MISSING_RECORDS,
+    DefectKind.OVERLAP: Kind.OVERLAP,
+    DefectKind.EPOCH: Kind.EPOCHS,
+    DefectKind.MALFORMED: Kind.MALFORMED_RECORDS,
+    DefectKind.OLD_FORMAT: Kind.NOTE,
 }
 
-_LOSING = (DamageKind.CORRUPT, DamageKind.CUT, DamageKind.GAP, DamageKind.OLD_FORMAT)
+_LOSING = (DefectKind.CORRUPT, DefectKind.CUT, DefectKind.GAP, DefectKind.OLD_FORMAT)
 """Damages behind which records are missing from the digests."""
 
 
-def judge_replica(replica: Replica, *, is_compacted: bool) -> list[Finding]:
+def check_replica(replica: Replica, *, is_compacted: bool) -> list[Finding]:
     """Gaps in offsets are allowed in compacted topics only."""
     found = [
         *_unreadable(replica),
-        *_damages(replica, is_compacted=is_compacted),
+        *_defect_findings(replica, is_compacted=is_compacted),
         *_joints(replica, is_compacted=is_compacted),
         *_beginning(replica),
         *_end(replica),
@@ -38,10 +38,10 @@ def judge_replica(replica: Replica, *, is_compacted: bool) -> list[Finding]:
 def lost_ranges(replica: Replica) -> list[OffsetRange]:
     """Offsets that the replica is known to lack, for a reason that has a finding of its own."""
     ranges = [
-        _offsets(replica, index, damage)
+        _offsets(replica, index, defect)
         for index, segment in enumerate(replica.segments)
-        for damage in segment.damages
-        if damage.kind in _LOSING
+        for defect in segment.defects
+        if defect.kind in _LOSING
     ]
     ranges += [OffsetRange(one.end_offset, _first(two)) for one, two in pairwise(replica.segments)]
     ranges += [
@@ -65,16 +65,16 @@ def _end_of_range(replica: Replica, index: int) -> int:
     return max(replica.judged_end, replica.log_end)
 
 
-def _reaches_end(segment: SegmentFacts, damage: Damage) -> bool:
-    return damage.position + damage.size_bytes >= segment.size_bytes
+def _reaches_end(segment: SegmentFacts, defect: Defect) -> bool:
+    return defect.position + defect.size_bytes >= segment.size_bytes
 
 
-def _offsets(replica: Replica, index: int, damage: Damage) -> OffsetRange:
+def _offsets(replica: Replica, index: int, defect: Defect) -> OffsetRange:
     segment = replica.segments[index]
-    end = damage.end_offset
-    if _reaches_end(segment, damage) and damage.kind is not DamageKind.GAP:
+    end = defect.end_offset
+    if _reaches_end(segment, defect) and defect.kind is not DefectKind.GAP:
         end = max(end, _end_of_range(replica, index))
-    return OffsetRange(damage.start_offset, end)
+    return OffsetRange(defect.start_offset, end)
 
 
 def _unreadable(replica: Replica) -> Iterator[Finding]:
@@ -86,50 +86,50 @@ def _unreadable(replica: Replica) -> Iterator[Finding]:
             yield finding_of(replica, Kind.UNREADABLE, "the file went away while the audit ran", file=file)
 
 
-def _damages(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
+def _defect_findings(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
     for index, segment in enumerate(replica.segments):
-        for damage in segment.damages:
-            if damage.kind is DamageKind.GAP and is_compacted:
+        for defect in segment.defects:
+            if defect.kind is DefectKind.GAP and is_compacted:
                 continue
-            offsets = _offsets(replica, index, damage)
-            kind = _KINDS[damage.kind]
-            if _is_unfinished(replica, index, damage):
+            offsets = _offsets(replica, index, defect)
+            kind = _KINDS[defect.kind]
+            if _is_unfinished(replica, index, defect):
                 if replica.log_dir.is_running:
                     continue
                 kind = Kind.NOTE
             yield finding_of(
                 replica,
                 kind,
-                _damage_sentence(damage, offsets, kind),
+                _defect_sentence(defect, offsets, kind),
                 file=replica.file_path(segment.base_offset),
-                position=damage.position,
-                size_bytes=damage.size_bytes,
+                position=defect.position,
+                size_bytes=defect.size_bytes,
                 offsets=offsets,
             )
 
 
-def _is_unfinished(replica: Replica, index: int, damage: Damage) -> bool:
+def _is_unfinished(replica: Replica, index: int, defect: Defect) -> bool:
     """A write that is under way, or that a crash cut off: nothing that was ever committed."""
     return (
         index == len(replica.segments) - 1
-        and damage.start_offset >= replica.judged_end
+        and defect.start_offset >= replica.judged_end
         and (replica.log_dir.is_running or not replica.log_dir.is_clean)
     )
 
 
-def _damage_sentence(damage: Damage, offsets: OffsetRange, kind: Kind) -> str:
+def _defect_sentence(defect: Defect, offsets: OffsetRange, kind: Kind) -> str:
     where = offsets_text(offsets)
-    match damage.kind:
-        case DamageKind.GAP:
+    match defect.kind:
+        case DefectKind.GAP:
             return (
                 f"{offsets_are(offsets)} missing between two batches (a compacted topic may be named with --compacted)"
             )
-        case DamageKind.OLD_FORMAT:
-            return f"from byte {damage.position} on the segment has {damage.detail}, which the audit does not check"
+        case DefectKind.OLD_FORMAT:
+            return f"from byte {defect.position} on the segment has {defect.detail}, which the audit does not check"
         case _ if kind is Kind.NOTE:
-            return f"a write above the high watermark was cut off by a crash: {damage.detail}"
+            return f"a write above the high watermark was cut off by a crash: {defect.detail}"
         case _:
-            return f"{damage.detail} ({where})"
+            return f"{defect.detail} ({where})"
 
 
 def _joints(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
@@ -138,7 +138,7 @@ def _joints(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
         yield from _joint(replica, one, two, is_compacted=is_compacted)
     for segment in replica.segments:
         first, name = segment.first_offset, segment.base_offset
-        is_explained = bool(segment.damages) or (is_compacted and not _is_beyond(replica, segment))
+        is_explained = bool(segment.defects) or (is_compacted and not _is_beyond(replica, segment))
         if first is None or first == name or (first > name and is_explained):
             continue
         yield finding_of(
@@ -163,7 +163,7 @@ def _joint(replica: Replica, one: SegmentFacts, two: SegmentFacts, *, is_compact
         offsets = OffsetRange(two.base_offset, one.end_offset)
         sentence = f"{offsets_are(offsets)} in the segment before it, too"
         yield finding_of(replica, Kind.OVERLAP, sentence, file=file, position=0, offsets=offsets)
-    is_complete = one.error is None and not any(_reaches_end(one, damage) for damage in one.damages)
+    is_complete = one.error is None and not any(_reaches_end(one, defect) for defect in one.defects)
     if one.end_offset < two.base_offset and is_complete and not one.is_gone and not is_compacted:
         yield _missing_segment(replica, OffsetRange(one.end_offset, two.base_offset))
     if two.epoch_runs and two.epoch_runs[0].epoch < one.last_epoch:
@@ -212,7 +212,7 @@ def _end(replica: Replica) -> Iterator[Finding]:
     if high_watermark is None or replica.log_end >= high_watermark:
         return
     last = replica.segments[-1] if replica.segments else None
-    if last is not None and (last.error or last.is_gone or any(_reaches_end(last, each) for each in last.damages)):
+    if last is not None and (last.error or last.is_gone or any(_reaches_end(last, each) for each in last.defects)):
         return
     offsets = OffsetRange(replica.log_end, high_watermark)
     if last is None or any(offsets.holds(each) for each in replica.orphaned_offsets):

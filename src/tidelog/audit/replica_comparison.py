@@ -116,7 +116,7 @@ class Side(NamedTuple):
         return found.identity if found else None
 
 
-def judge_difference(sides: Sequence[Side]) -> list[Finding]:
+def check_difference(sides: Sequence[Side]) -> list[Finding]:
     """The replicas that differ, with offsets. Empty if findings of single replicas explain the difference."""
     judged = list(_judged_offsets(sides))
     if not judged:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from tidelog.audit.audit_run import Audit
+from tidelog.audit.audit_run import AuditResult
 from tidelog.audit.charts import Bar, bars, timeline
 from tidelog.audit.finding import Finding
 from tidelog.audit.page import STYLE
@@ -22,7 +22,7 @@ MOST_BARS = 20
 
 @dataclass(frozen=True)
 class Report:
-    audit: Audit
+    audit: AuditResult
     summary: Summary
     began_ms: int
     duration_s: float

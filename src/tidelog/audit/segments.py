@@ -25,11 +25,11 @@ from tidelog.audit.batch_kernels import (
     next_candidate,
     walk,
 )
-from tidelog.audit.batch_table import MAX_DAMAGES, BoolArray, RunningFacts
+from tidelog.audit.batch_table import MAX_DEFECTS, BoolArray, RunningFacts
 from tidelog.audit.facts import (
     BatchIdentity,
-    Damage,
-    DamageKind,
+    Defect,
+    DefectKind,
     Int64Array,
     OffsetRange,
     PlacedBatch,
@@ -45,7 +45,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 MAX_RELATIVE_OFFSET = 2**31 - 1
 OLD_FORMATS = (0, 1)
 OLD_HEADER_BYTES = 17
-"""Of a message before format 2: offset, length, CRC, format."""
+"""Header of a message before format 2: offset, length, CRC, format."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _crc_matches(data: bytes, table: Int64Array) -> BoolArray:
 
 
 def _read_batches(file: File, position: int, size_bytes: int) -> bytes:
-    """A chunk; more if its first batch is longer than that."""
+    """Read one chunk, or the first batch if that is longer."""
     left = size_bytes - position
     data = file.read(position, min(CHUNK_BYTES, left))
     if len(data) >= LENGTH_OVERHEAD_BYTES:
@@ -147,7 +147,7 @@ class _SegmentScan:
         self._error: str | None = None
 
     def batches_from(self, position: int, end_offset: int) -> Int64Array:
-        """Stops with the chunk that reaches `end_offset`."""
+        """Batches from `position` on, up to the end of the chunk that reaches `end_offset`."""
         self._position = position
         taken = [np.empty((0, FIELDS), np.int64)]
         with contextlib.suppress(OSError):
@@ -157,7 +157,7 @@ class _SegmentScan:
 
     @property
     def _is_done(self) -> bool:
-        return self._position >= self._size_bytes or len(self._facts.damages) >= MAX_DAMAGES
+        return self._position >= self._size_bytes or len(self._facts.defects) >= MAX_DEFECTS
 
     def facts(self) -> SegmentFacts:
         try:
@@ -179,14 +179,14 @@ class _SegmentScan:
             last_timestamp_ms=running.last_timestamp_ms,
             timeline=running.timeline(),
             codecs=running.codecs,
-            damages=tuple(running.damages),
+            defects=tuple(running.defects),
             blocks=running.merged_blocks(),
             keys=self._keys.counts if self._keys else None,
             error=self._error,
         )
 
     def _read_chunk(self) -> Int64Array:
-        """Returns the sound batches in it."""
+        """Read the next chunk and return its sound batches."""
         start = self._position
         data = _read_batches(self._file, start, self._size_bytes)
         if not data:
@@ -204,7 +204,7 @@ class _SegmentScan:
         self._position = start + (int(table[sound_count, POSITION]) if sound_count < len(table) else stopped)
         is_damaged = not is_sound.all() or not sound_count
         if is_damaged or (is_at_end and sound_count == len(table) and self._position < self._size_bytes):
-            self._step_over_damage()
+            self._skip_defect()
         return sound
 
     def _take(self, data: bytes, table: Int64Array, start: int) -> Int64Array:
@@ -228,14 +228,14 @@ class _SegmentScan:
             else:
                 base = int(table[0, BASE_OFFSET])
                 offsets = OffsetRange(base, base + int(table[0, LAST_DELTA]) + 1)
-                self._facts.note(DamageKind.MALFORMED, table[0], offsets, str(error))
+                self._facts.note(DefectKind.MALFORMED, table[0], offsets, str(error))
 
-    def _step_over_damage(self) -> None:
+    def _skip_defect(self) -> None:
         """Record the damaged bytes and continue with the next valid batch."""
         position = self._position
         head = self._file.read(position, HEADER_BYTES)
         if self._is_old_format(head):
-            self._note(DamageKind.OLD_FORMAT, self._size_bytes, None, f"message format {head[16]}")
+            self._note(DefectKind.OLD_FORMAT, self._size_bytes, None, f"message format {head[16]}")
             self._position = self._size_bytes
             return
         found = self._next_sound(position, head)
@@ -245,24 +245,24 @@ class _SegmentScan:
             self._position = self._size_bytes
             return
         at, base_offset = found
-        self._note(DamageKind.CORRUPT, at, base_offset, _what_is_wrong(head, at - position))
+        self._note(DefectKind.CORRUPT, at, base_offset, _what_is_wrong(head, at - position))
         self._position = at
-        self._facts.skip_damaged()
+        self._facts.skip_defect()
 
-    def _damaged_end(self, head: bytes) -> tuple[DamageKind, str]:
+    def _damaged_end(self, head: bytes) -> tuple[DefectKind, str]:
         left = self._size_bytes - self._position
         if len(head) < HEADER_BYTES:
-            return DamageKind.CUT, f"{left} bytes are left, fewer than a batch header has"
+            return DefectKind.CUT, f"{left} bytes are left, fewer than a batch header has"
         needed = LENGTH_OVERHEAD_BYTES + int.from_bytes(head[8:12], "big", signed=True)
         if needed > left:
-            return DamageKind.CUT, f"the last batch has {left} of the {needed} bytes that its header claims"
-        return DamageKind.CORRUPT, _what_is_wrong(head, left)
+            return DefectKind.CUT, f"the last batch has {left} of the {needed} bytes that its header claims"
+        return DefectKind.CORRUPT, _what_is_wrong(head, left)
 
-    def _note(self, kind: DamageKind, end: int, end_offset: int | None, detail: str) -> None:
+    def _note(self, kind: DefectKind, end: int, end_offset: int | None, detail: str) -> None:
         start_offset = self._facts.end_offset
         last = start_offset if end_offset is None else end_offset
-        damage = Damage(kind, self._position, end - self._position, start_offset, max(last, start_offset), detail)
-        self._facts.damages.append(damage)
+        defect = Defect(kind, self._position, end - self._position, start_offset, max(last, start_offset), detail)
+        self._facts.defects.append(defect)
 
     def _is_old_format(self, head: bytes) -> bool:
         """Messages before format 2 carry a plain CRC32 over what follows it."""

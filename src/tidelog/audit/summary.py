@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidelog.audit.audit_run import Audit, by_partition, representative
+from tidelog.audit.audit_run import AuditResult, by_partition, representative
 from tidelog.audit.batch_table import timeline_of
 from tidelog.audit.facts import LogDir, Replica, SegmentFacts, Timeline
 from tidelog.audit.hot_keys import KeyCounts, merged
@@ -68,7 +68,7 @@ class Summary:
     size_bytes: int
 
 
-def summarise(audit: Audit, hot_keys: int) -> Summary:
+def summarise(audit: AuditResult, hot_keys: int) -> Summary:
     partitions = by_partition(audit.replicas)
     by_topic: dict[str, list[list[Replica]]] = defaultdict(list)
     for topic_partition, replicas in partitions.items():

@@ -66,7 +66,7 @@ class Partition:
 
     @property
     def original_replicas(self) -> tuple[BrokerId, ...]:
-        """The replicas before the reassignment: those to which it goes back when it is cancelled."""
+        """The replicas before the reassignment, which are restored if it is cancelled."""
         return tuple(each for each in self.replicas if each not in self.adding_replicas)
 
     @property
@@ -75,7 +75,7 @@ class Partition:
         return tuple(each for each in self.replicas if each not in self.removing_replicas)
 
     def recorded_epoch(self, replica: BrokerId) -> int | None:
-        """The incarnation in which this replica had all committed records."""
+        """The incarnation (broker epoch) in which this replica had all committed records, if it is known."""
         epoch = self.in_sync_epochs.get(replica)
         return self.eligible_epochs.get(replica) if epoch is None else epoch
 

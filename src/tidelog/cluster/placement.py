@@ -13,7 +13,7 @@ from tidelog.types import BrokerId
 
 
 class Start(NamedTuple):
-    """Start of the round: random for a new topic, fixed when partitions are added."""
+    """First leader and first distance of followers: random for a new topic, fixed when partitions are added."""
 
     leader_index: int
     follower_shift: int
@@ -103,7 +103,7 @@ def _replicas(
 
 
 def _rounds_before(partition: int, first_partition: int, broker_count: int) -> int:
-    """Rounds that started among the new partitions up to this one, without partition 0."""
+    """Number of rounds over the brokers that have started since the first new partition."""
     return partition // broker_count - max(first_partition - 1, 0) // broker_count
 
 

@@ -70,7 +70,7 @@ class Setting:
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> Any:
-        """The value that `text` means; BadValue if it means none that is allowed."""
+        """Parse and validate a value. Raises BadValue."""
         value = _PARSERS[self.type](text.strip(), self.type)
         self._check_bounds(value)
         self._check_choice(value)
@@ -148,9 +148,9 @@ def setting(
     update: UpdateMode = UpdateMode.READ_ONLY,
     broker_names: tuple[str, ...] = (),
 ) -> T:
-    """Declare a setting; Kafka's dotted name is the attribute's with dots, the type follows the annotation.
+    """Declare a setting. Its name is the attribute's with dots instead of underscores, its type follows the annotation.
 
-    `broker_names`: for a topic's setting, the broker's settings that give its default, first come first served.
+    `broker_names`: for a topic-level setting, the broker settings that give its default, the first one that is set.
     """
     declared = {
         "type": kind,

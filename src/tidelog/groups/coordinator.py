@@ -83,7 +83,7 @@ class GroupCoordinator:
 
     def commit_offsets(self, request: OffsetCommitRequest, caller: Caller, reply: Reply) -> None:
         """Topics in the request have both name and id."""
-        self.topic.gather(
+        self.topic.perform_batched(
             request.group_id,
             reply,
             lambda machine, effects: machine.offsets.commit(request, caller, reply, effects),

@@ -113,7 +113,7 @@ class Offsets:
         effects.answer(reply, OffsetCommitResponse(topics=topics))
         group = self._groups.get(request.group_id)
         # Not for a new group: its first commit creates it, and later commits may be refused because of that.
-        effects.may_be_gathered = group is not None
+        effects.may_be_batched = group is not None
         if group is not None and member.member_id != NO_MEMBER:
             group.on_offset_commit(member, effects)
 

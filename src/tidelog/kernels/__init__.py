@@ -1,8 +1,8 @@
-"""Record kernels: compiled where that was possible, the same source interpreted otherwise.
+"""Record kernels: the compiled `records.py`, or the same source interpreted if it was not compiled.
 
-The build hook (`hatch_build.py`) compiles `records.py` into `_compiled/` under a name with the hash of that source. A
-library of another source is never loaded: after a change the source itself runs until the next build. Both give the
-same results; TIDELOG_KERNELS=interpreted selects the slow one, for tests.
+The build hook (`hatch_build.py`) compiles `records.py` into `_compiled/`. The library is named after the hash of its
+source, and only the library of the current source is loaded: after a change, the source runs interpreted until the next
+build. Both give the same results. TIDELOG_KERNELS=interpreted selects the interpreted one, for tests.
 """
 
 import hashlib

@@ -44,7 +44,10 @@ _FIRST_INT64: Final = -9223372036854775807 - 1
 
 
 def read_int32(data: bytes, position: i64) -> i64:
-    """16 times the number at `position`, plus its size in bytes; 0 if it has more than 32 bits."""
+    """Read a varint of at most 32 bits. Returns two numbers in one: 16 times the value, plus its size in bytes.
+
+    Returns 0 if the varint has more than 32 bits.
+    """
     byte: i64 = data[position]
     if byte < 0x80:
         return (((byte >> 1) ^ -(byte & 1)) << 4) + 1
@@ -72,7 +75,7 @@ def read_int32(data: bytes, position: i64) -> i64:
 
 
 def int64_size(data: bytes, position: i64) -> i64:
-    """Size of the number in bytes; 0 if it has more than 64 bits."""
+    """Size of the varint at `position` in bytes; 0 if it has more than 64 bits."""
     size: i64 = 1
     while data[position + size - 1] >= 0x80:
         size += 1
@@ -84,7 +87,7 @@ def int64_size(data: bytes, position: i64) -> i64:
 
 
 def read_int64(data: bytes, position: i64, size: i64) -> i64:
-    """The number of `size` bytes. No step exceeds 64 bits, because compiled arithmetic wraps there."""
+    """Read the varint of `size` bytes. No step exceeds 64 bits, because compiled arithmetic wraps around there."""
     low: i64 = 0
     shift: i64 = 0
     byte: i64 = 0
@@ -100,7 +103,7 @@ def read_int64(data: bytes, position: i64, size: i64) -> i64:
 
 
 def add(number: i64, other: i64) -> i64:
-    """The sum, limited to 64 bits."""
+    """Saturating sum of two 64-bit numbers."""
     if other > 0 and number > _LAST_INT64 - other:
         return _LAST_INT64
     if other < 0 and number < _FIRST_INT64 - other:
@@ -109,7 +112,7 @@ def add(number: i64, other: i64) -> i64:
 
 
 def subtract(number: i64, other: i64) -> i64:
-    """The difference, limited to 64 bits."""
+    """Saturating difference of two 64-bit numbers."""
     if other < 0 and number > _LAST_INT64 + other:
         return _LAST_INT64
     if other > 0 and number < _FIRST_INT64 + other:
@@ -293,7 +296,7 @@ class RecordCheck:
         )
 
     def advance(self, budget: i64) -> bool:  # noqa: C901 - one loop without calls is what makes it fast
-        """Check up to `budget` records and headers. Whether all were checked, or as many as can be read."""
+        """Check up to `budget` records and headers. True if all were checked, or a record cannot be read."""
         data = self.data
         is_last_piece = self.is_last_piece
         start: i64 = 0
@@ -534,8 +537,11 @@ class RecordCheck:
 
 
 def raw_slice(data: bytes, position: i64, most: i64) -> list[tuple[int, int, int, int, int, bytes | None, int]]:
-    """Up to so many records from `position` on: start, end, timestamp delta, offset delta, the position of the offset
-    delta, key, the position of the value. Values and headers are not looked at. Raises ValueError."""
+    """Parse up to `most` records from `position` on. Raises ValueError at a malformed record.
+
+    Returns for each its start, end, timestamp delta, offset delta, the position of the offset delta, its key, and the
+    position of its value. Values and headers are not parsed.
+    """
     found: list[tuple[int, int, int, int, int, bytes | None, int]] = []
     end: i64 = len(data)
     start: i64 = 0
@@ -585,9 +591,11 @@ def raw_slice(data: bytes, position: i64, most: i64) -> list[tuple[int, int, int
 def decoded_slice(
     data: bytes, position: i64, most: i64, base_timestamp: i64
 ) -> list[tuple[int, int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]] | None]]:
-    """Up to so many records from `position` on, as readers see them: the end of the record, offset delta, timestamp,
-    key, value, and headers if there are any. Raises ValueError at the first that is malformed, with nothing before it
-    lost: ask for one record at a time to get those."""
+    """Decode up to `most` records from `position` on.
+
+    Returns for each the end of the record, offset delta, timestamp, key, value, and headers if there are any. Raises
+    ValueError at the first malformed record; to get the records before it, decode one record at a time.
+    """
     found: list[tuple[int, int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]] | None]] = []
     raw: tuple[int, int, int, int, int, bytes | None, int]
     record_end: i64 = 0

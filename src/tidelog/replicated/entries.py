@@ -10,7 +10,8 @@ from tidelog.protocol.records import ControlType, Record, build_batch, build_end
 from tidelog.replicated.machine import Effects, Producer, StateMachine, StateRecord
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 
-FASTEST = 1
+GZIP_FASTEST = 1
+"""Compression level of gzip."""
 _NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
@@ -29,20 +30,19 @@ def size_bytes_of(records: Sequence[StateRecord]) -> int:
 def batch_of(effects: Effects) -> memoryview:
     """One batch for one step, so that the step is replayed completely or not at all."""
     producer = effects.producer or _NOBODY
-    size_bytes = sum(len(key) + len(value or b"") for key, value in effects.records)
+    is_compressed = sum(len(key) + len(value or b"") for key, value in effects.records) >= COMPRESSED_FROM_BYTES
     records = [
         Record(offset, effects.now_ms, record.key, record.value) for offset, record in enumerate(effects.records)
     ]
     return memoryview(
         build_batch(
             records,
-            compression=Codec.GZIP if size_bytes >= COMPRESSED_FROM_BYTES else Codec.NONE,
-            level=FASTEST if size_bytes >= COMPRESSED_FROM_BYTES else None,
+            compression=Codec.GZIP if is_compressed else Codec.NONE,
+            level=GZIP_FASTEST if is_compressed else None,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            base_sequence=NO_SEQUENCE
-            if effects.producer is None
-            else 0,  # as in Kafka, coordinators use no sequence numbers
+            # As in Kafka, the coordinator does not count sequence numbers: transactional batches have 0.
+            base_sequence=NO_SEQUENCE if effects.producer is None else 0,
             is_transactional=effects.producer is not None,
         )
     )
@@ -60,7 +60,7 @@ def end_marker_of(producer: Producer, *, is_committed: bool, coordinator_epoch: 
     )
 
 
-class Written(NamedTuple):
+class RecordEntry(NamedTuple):
     offset: int
     record: StateRecord
     producer: Producer | None
@@ -69,7 +69,7 @@ class Written(NamedTuple):
         machine.replay(self.record, self.producer)
 
 
-class Ended(NamedTuple):
+class EndMarkerEntry(NamedTuple):
     """End marker of a transaction with records in this partition."""
 
     offset: int
@@ -80,7 +80,7 @@ class Ended(NamedTuple):
         machine.replay_end_marker(self.producer, is_committed=self.is_committed)
 
 
-def entries_of(header: BatchHeader, batch: Buffer) -> Iterator[Written | Ended]:
+def entries_of(header: BatchHeader, batch: Buffer) -> Iterator[RecordEntry | EndMarkerEntry]:
     """Entries of one batch for replay. Raises CorruptMessage."""
     if not crc_matches(batch, header):
         raise CorruptMessage("the CRC of the batch does not match")
@@ -88,9 +88,9 @@ def entries_of(header: BatchHeader, batch: Buffer) -> Iterator[Written | Ended]:
     if header.is_control:
         marker = read_end_marker(batch)
         if marker is not None and producer is not None:
-            yield Ended(header.last_offset, producer, marker.control_type is ControlType.COMMIT)
+            yield EndMarkerEntry(header.last_offset, producer, marker.control_type is ControlType.COMMIT)
         return
     for record in records_of(batch):
         if record.key is None:
             raise CorruptMessage(f"the record at offset {record.offset} has no key")
-        yield Written(record.offset, StateRecord(record.key, record.value), producer)
+        yield RecordEntry(record.offset, StateRecord(record.key, record.value), producer)

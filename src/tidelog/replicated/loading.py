@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tidelog.errors import CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange
 from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
-from tidelog.replicated.entries import Ended, Written, entries_of
+from tidelog.replicated.entries import EndMarkerEntry, RecordEntry, entries_of
 from tidelog.replicated.shard import Shard, ShardState
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.workers import Workers
@@ -196,7 +196,7 @@ def _mark_failed(shard: Shard[Any]) -> None:
         shard.mark_failed()
 
 
-def _replay_entry(shard: Shard[Any], entry: Written | Ended) -> None:
+def _replay_entry(shard: Shard[Any], entry: RecordEntry | EndMarkerEntry) -> None:
     shard.records_loaded += 1
     try:
         entry.replay(shard.machine)

@@ -55,7 +55,7 @@ class Effects:
         "after_commit",
         "answers",
         "is_read_of_state",
-        "may_be_gathered",
+        "may_be_batched",
         "monotonic_ms",
         "now_ms",
         "on_refused",
@@ -78,7 +78,7 @@ class Effects:
         self.timers: list[SetTimer | CancelTimer] = []
         self.is_read_of_state = False
         """The replies contain durable state, so they wait until all earlier records are committed."""
-        self.may_be_gathered = False
+        self.may_be_batched = False
         """The next step of this kind may run before these records are replayed: steps can share one batch."""
         self.on_refused: OnRefused | None = None
         """Alternative effects if the append fails. Without it all replies fail with the error."""

@@ -11,12 +11,12 @@ from tidelog.runtime.deferred import Deferred
 M = TypeVar("M", bound=StateMachine)
 
 
-class Written(NamedTuple):
+class WrittenStep(NamedTuple):
     records: tuple[StateRecord, ...]
     producer: Producer | None
 
 
-class Ended(NamedTuple):
+class WrittenEndMarker(NamedTuple):
     producer: Producer
     is_committed: bool
 
@@ -58,7 +58,7 @@ class MemoryShard(Generic[M]):
         self.now_ms = now_ms
         """Wall clock, which a test may set without advancing time."""
         self.monotonic_ms = now_ms
-        self.log: list[Written | Ended] = []
+        self.log: list[WrittenStep | WrittenEndMarker] = []
         self.timers: dict[Hashable, int] = {}
         """Deadline of each timer, by the monotonic clock."""
         self.refusal: KafkaError | None = None
@@ -73,7 +73,7 @@ class MemoryShard(Generic[M]):
         if effects.records and self.refusal is not None:
             return self._refuse(effects, self.refusal)
         if effects.records:
-            self.log.append(Written(tuple(effects.records), effects.producer))
+            self.log.append(WrittenStep(tuple(effects.records), effects.producer))
             for record in effects.records:
                 self.machine.replay(record, effects.producer)
         self._set_timers(effects)
@@ -101,7 +101,7 @@ class MemoryShard(Generic[M]):
                 self.timers[timer.key] = self.monotonic_ms + timer.delay_ms
 
     def end_transaction(self, producer: Producer, *, is_committed: bool) -> None:
-        self.log.append(Ended(producer, is_committed))
+        self.log.append(WrittenEndMarker(producer, is_committed))
         self.machine.replay_end_marker(producer, is_committed=is_committed)
 
     def advance(self, ms: int) -> None:
@@ -126,7 +126,7 @@ class MemoryShard(Generic[M]):
         other.now_ms, other.monotonic_ms = self.now_ms, self.monotonic_ms
         other.log, other.timers, other.refusal = list(self.log), {}, None
         for entry in self.log:
-            if isinstance(entry, Ended):
+            if isinstance(entry, WrittenEndMarker):
                 other.machine.replay_end_marker(entry.producer, is_committed=entry.is_committed)
             else:
                 for record in entry.records:

@@ -80,9 +80,9 @@ class ShardContext(NamedTuple):
 
 class Shard(Generic[M]):
     __slots__ = (
+        "_batch_room_bytes",
+        "_batched",
         "_commits",
-        "_gathered",
-        "_gathering_room_bytes",
         "_postponed",
         "_timers",
         "_waiting",
@@ -103,9 +103,9 @@ class Shard(Generic[M]):
         self.records_loaded = 0
         self.context = context
         self._commits = Commits()
-        self._gathered: Effects | None = None
+        self._batched: Effects | None = None
         """Gathered steps of this event loop turn, appended together at its end."""
-        self._gathering_room_bytes = 0
+        self._batch_room_bytes = 0
         self._written_end = 0
         """The machine has replayed all records before this offset."""
         self._timers: dict[Hashable, _Timer] = {}
@@ -140,9 +140,9 @@ class Shard(Generic[M]):
         self._postponed.clear()
         error = NotCoordinator(f"{self.partition.topic_partition} has another leader now")
         self._commits.fail_all(error)
-        gathered, self._gathered = self._gathered, None
-        if gathered is not None:
-            fail(gathered.answers, error)
+        batched, self._batched = self._batched, None
+        if batched is not None:
+            fail(batched.answers, error)
         if was_active:
             self._unload()
 
@@ -162,22 +162,22 @@ class Shard(Generic[M]):
 
     def perform(self, step: Callable[[M, Effects], None], reply: Reply | None = None) -> None:
         """Run a step. `reply` fails if the step raises."""
-        self._write_gathered()
+        self._write_batched()
         effects = self._decide(step, reply)
         if effects is not None:
             self._carry_out(effects)
 
-    def gather(self, step: Callable[[M, Effects], None], reply: Reply) -> None:
-        """Like `perform`, but the step may share a batch with earlier gathered steps, which are not replayed yet."""
+    def perform_batched(self, step: Callable[[M, Effects], None], reply: Reply) -> None:
+        """Like `perform`, but the step may share a batch with earlier batched steps, which are not replayed yet."""
         effects = self._decide(step, reply)
         if effects is None:
             return
-        if effects.may_be_gathered and effects.records:
+        if effects.may_be_batched and effects.records:
             self._set_timers(effects)
             effects.timers = []
-            self._join_gathered(effects)
+            self._join_batched(effects)
         else:
-            self._write_gathered()
+            self._write_batched()
             self._carry_out(effects)
 
     def _decide(self, step: Callable[[M, Effects], None], reply: Reply | None) -> Effects | None:
@@ -193,33 +193,33 @@ class Shard(Generic[M]):
             return effects
         return None
 
-    def _join_gathered(self, effects: Effects) -> None:
+    def _join_batched(self, effects: Effects) -> None:
         assert effects.producer is None, "a transaction's records have a batch of their own"
-        assert effects.on_refused is None, "what is gathered is refused together"
+        assert effects.on_refused is None, "batched steps fail together"
         size_bytes = size_bytes_of(effects.records)
-        if size_bytes > self._gathering_room_bytes:
-            self._write_gathered()
-        gathered = self._gathered
-        if gathered is None:
-            self._gathered = effects
+        if size_bytes > self._batch_room_bytes:
+            self._write_batched()
+        batched = self._batched
+        if batched is None:
+            self._batched = effects
             max_message_bytes = self.partition.log.settings.max_message_bytes
-            self._gathering_room_bytes = min(GATHERED_LIMIT_BYTES, max_message_bytes // 2)
-            self.context.at_end_of_turn(self._write_gathered)
+            self._batch_room_bytes = min(GATHERED_LIMIT_BYTES, max_message_bytes // 2)
+            self.context.at_end_of_turn(self._write_batched)
         else:
-            gathered.records += effects.records
-            gathered.answers += effects.answers
-            gathered.after_commit += effects.after_commit
-        self._gathering_room_bytes -= size_bytes
+            batched.records += effects.records
+            batched.answers += effects.answers
+            batched.after_commit += effects.after_commit
+        self._batch_room_bytes -= size_bytes
 
-    def _write_gathered(self) -> None:
-        gathered = self._gathered
-        if gathered is None:
+    def _write_batched(self) -> None:
+        batched = self._batched
+        if batched is None:
             return
-        self._gathered = None
+        self._batched = None
         if self.is_acting:
-            self._carry_out(gathered)
+            self._carry_out(batched)
         else:
-            fail(gathered.answers, NotCoordinator("this broker is not the coordinator"))
+            fail(batched.answers, NotCoordinator("this broker is not the coordinator"))
 
     def _carry_out(self, effects: Effects) -> None:
         answers = effects.answers
@@ -266,7 +266,7 @@ class Shard(Generic[M]):
         self, producer: Producer, *, is_committed: bool, coordinator_epoch: int, reply: Reply
     ) -> None:
         """Append the marker in order with the machine's records. The reply is sent when it is committed."""
-        self._write_gathered()
+        self._write_batched()
         now_ms = self.context.clock.now_ms()
         marker = end_marker_of(producer, is_committed=is_committed, coordinator_epoch=coordinator_epoch, now_ms=now_ms)
         try:

@@ -65,11 +65,11 @@ class ReplicatedTopic(Generic[M]):
         else:
             reply.fail(self._absence(shard))
 
-    def gather(self, key: str, reply: Reply, step: Callable[[M, Effects], None]) -> None:
+    def perform_batched(self, key: str, reply: Reply, step: Callable[[M, Effects], None]) -> None:
         """Like `perform`, for steps that are independent of each other and can share a batch."""
         shard = self._shards.get(self.partition_of(key))
         if shard is not None and shard.is_acting:
-            shard.gather(step, reply)
+            shard.perform_batched(step, reply)
         else:
             reply.fail(self._absence(shard))
 

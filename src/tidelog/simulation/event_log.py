@@ -23,7 +23,7 @@ class EventLog:
     def log_violations(self, violations: Sequence[str]) -> None:
         for line in violations:
             self.log_event(f"VIOLATED {line}")
-        for line in self._held():
+        for line in self._replica_logs():
             self.log_event(line)
 
     def _on_written(self, session_id: int, operations: Sequence[Operation]) -> None:
@@ -45,7 +45,7 @@ class EventLog:
         in_sync = ", ".join(map(str, state.in_sync_replicas))
         self.log_event(f"    {topic_partition} {leader} in epoch {state.leader_epoch}, in sync: {in_sync}")
 
-    def _held(self) -> Iterator[str]:
+    def _replica_logs(self) -> Iterator[str]:
         for topic_partition, stored in stored_partitions(self._cluster.store_state):
             for broker_id in stored.state.replicas:
                 yield f"    {topic_partition} on broker {broker_id}: {self._replica(broker_id, topic_partition)}"

@@ -55,16 +55,16 @@ WORK = (
 """Kinds of work besides writing, which is always included."""
 REASSIGNMENTS = "reassignments"
 REASSIGNMENTS_ONE_IN = 5
-"""Drawn from a source of its own, so that the other runs stay as they were."""
+"""Drawn from a random source of its own, so that adding it did not change the other draws of existing seeds."""
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
-"""Runs have few or many kinds: pairs and triples meet as often as if each kind were in every fourth run."""
+"""Each kind of work is in one run of this many; the seed chooses the number. Runs have few or many kinds of work."""
 
 BASE_OFFSET_BYTES = 8
 TROUBLED_S = (2.5, 60.0)
-"""Most runs are short: half of them end before 5 s, one in ten lasts longer than 18 s."""
+"""Shortest and longest time with faults. Most runs are short: half end before 5 s, one in ten lasts over 18 s."""
 LEAST_FAULTS = 5
-"""Average number of faults in a short run is twice this: pauses are shortened accordingly."""
+"""In short runs, pauses between faults are shortened so that the average number of faults is twice this."""
 BROKERS = (3, 3, 3, 3, 4, 5, 5, 6, 7)
 REPLICATION_FACTOR = 3
 MIN_IN_SYNC_REPLICAS = 2
@@ -76,7 +76,7 @@ LONGEST_PAUSES_MS = (50, 300, 1000, 2000, 4000)
 """Pauses between faults: without or with time to recover."""
 WRITE_PAUSES_MS = (250, 600, 1200, 2400)
 MOST_BURSTS = 30
-"""Half the bursts of a writer in a long run: it writes as much as in a run of 7 s, more slowly."""
+"""In long runs, writers pause longer, so that each writes about twice this many bursts: as many as in 7 s."""
 WORKER_DELAYS_S = (0.001, 0.02, 0.3)
 LARGEST_SKEW_MS = 1_500_000
 """Maximum difference of two brokers is 50 minutes: records may be one hour ahead (`message.timestamp.after.max.ms`)."""

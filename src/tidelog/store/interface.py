@@ -139,11 +139,14 @@ class Store(Protocol):
         ...
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """The path, with a number if sequential. NodeExists, NoNode, NoChildrenForEphemerals."""
+        """Returns the path, with a number appended if sequential.
+
+        Raises NodeExists, NoNode if the parent is missing, NoChildrenForEphemerals if the parent is ephemeral.
+        """
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
-        """NoNode. The watch fires when the data changes and when the node is deleted."""
+        """Raises NoNode. The watch fires when the data changes and when the node is deleted."""
         ...
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
@@ -155,15 +158,18 @@ class Store(Protocol):
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Names, sorted. NoNode. The watch fires when children are added or removed, and when the node is deleted."""
+        """Names of the children, sorted. Raises NoNode.
+
+        The watch fires when children are added or removed, and when the node is deleted.
+        """
         ...
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Node:
-        """NoNode, BadVersion."""
+        """Raises NoNode or BadVersion."""
         ...
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """NoNode, BadVersion, NotEmpty."""
+        """Raises NoNode, BadVersion or NotEmpty."""
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:

@@ -97,11 +97,11 @@ class MemoryStoreState:
         self._stalls.clear()
 
     def stall_next_write(self, session_id: int, delay_s: float, on_sent: Callable[[], None]) -> None:
-        """The next write of this session is on its way for so much longer, and what follows it waits."""
+        """Delay the next write of this session, and the requests after it, by `delay_s`."""
         self._stalls[session_id] = Stall(delay_s, on_sent)
 
     def take_stall_s(self, session_id: int) -> float:
-        """Of the write that is sent now."""
+        """Delay of the write that is sent now, if one was ordered."""
         stall = self._stalls.pop(session_id, None)
         if stall is None:
             return 0.0
@@ -185,7 +185,7 @@ class MemoryStoreState:
         )
 
     def close(self, session_id: int) -> None:
-        """Its owner leaves. The store does not hear of it if it is cut off: the session ends with its timeout then."""
+        """End the session. If it is cut off, the store does not learn of it, and the session ends with its timeout."""
         if self.is_cut_off(session_id):
             self._crashed.add(session_id)
         elif session_id in self.sessions:
@@ -351,7 +351,7 @@ class MemoryStore(BaseStore):
         await asyncio.sleep(self._last_request_s - now)
 
     async def _return(self) -> None:
-        """The answer arrives after the events that were sent before it."""
+        """Wait for the response, which arrives after all watch events that were sent before it."""
         arrived = asyncio.get_running_loop().create_future()
         self._send(lambda: None if arrived.done() else arrived.set_result(None))
         await arrived

@@ -167,7 +167,10 @@ class TransactionGroups:
             raise PolicyViolation(f"{group.transactional_id} has {count} members already, and no room for more")
 
     def times_out_at_ms(self, group: Transaction) -> int:
-        """By the wall clocks of the coordinators so far."""
+        """Wall clock time at which the group times out: its timeout after the last activity of the group or a member.
+
+        The activity times are from the clocks of all coordinators that the group has had.
+        """
         active_at_ms = max((member.updated_at_ms for member in self._members(group)), default=0)
         return max(group.times_out_at_ms, active_at_ms + group.timeout_ms)
 
@@ -178,7 +181,7 @@ class TransactionGroups:
 
     def end(self, request: EndTxnRequest, effects: Effects) -> EndTxnResponse:
         if request.group_batch_id < NO_BATCH_ID or (request.group_winners and not request.committed):
-            raise InvalidRequest("a batch id is not negative, and an abort has no winners")
+            raise InvalidRequest("the batch id must not be negative, and an abort must not name winners")
         group = self._state_manager.get(request.transactional_id)
         if group is None:
             raise InvalidProducerIdMapping
@@ -205,12 +208,12 @@ class TransactionGroups:
         """The group is closed. A repeated request succeeds if the group has the requested outcome."""
         is_current = group.identity == identity
         if request.committed:
-            is_so = _is_committed_already(group, request) or (
+            has_outcome = _is_committed_already(group, request) or (
                 request.group_batch_id == NO_BATCH_ID and not is_current and _is_not_aborted(group.state)
             )
         else:
-            is_so = is_current or not _is_not_aborted(group.state)
-        if not is_so:
+            has_outcome = is_current or not _is_not_aborted(group.state)
+        if not has_outcome:
             raise InvalidTxnState(f"{group.transactional_id} is {group.state.label}")
         return _ended(group if group.state.is_completed else group.completed(group.updated_at_ms))
 
@@ -220,7 +223,7 @@ class TransactionGroups:
             member_id = parse_transactional_id(winner)
             is_member = isinstance(member_id, MemberId) and _driver_of(member_id) == group.identity
             if not is_member or self._state_manager.get(winner) is None:
-                raise InvalidTxnState(f"{winner} is no member of {group.transactional_id} as it is open now")
+                raise InvalidTxnState(f"{winner} is not a member of the open transaction of {group.transactional_id}")
         chosen = frozenset(winners)
         return tuple(
             member.transactional_id

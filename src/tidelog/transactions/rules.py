@@ -91,7 +91,10 @@ def is_repeated_identity(transaction: Transaction, identity: ProducerIdentity) -
 
 
 def _has_to_end_epoch(transaction: Transaction, identity: ProducerIdentity, *, is_commit: bool) -> bool:
-    """The epoch identifies the transaction that a request means: this one, the previous one, or an older one."""
+    """True if the transaction of this epoch has yet to be ended; False if it was, and the request is a repetition.
+
+    With KIP-890, every transaction has its own epoch, which identifies the transaction that the request means.
+    """
     _check_not_ending(transaction, identity)
     is_repeated = is_repeated_identity(transaction, identity)
     if transaction.producer_id != identity.producer_id and not is_repeated:

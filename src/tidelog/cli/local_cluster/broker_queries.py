@@ -64,7 +64,7 @@ class Connections:
 
 
 class ClusterAnswers(NamedTuple):
-    """Everything that the brokers answered."""
+    """State of the cluster according to the responses of its brokers."""
 
     answers: Mapping[Address, MetadataResponse]
     """Metadata of the brokers that answered."""
@@ -74,7 +74,7 @@ class ClusterAnswers(NamedTuple):
     """Live brokers according to the metadata."""
     partitions: Sequence[PartitionView]
     suspensions: Mapping[BrokerId, str]
-    """Why suspended brokers lead nothing, in their own words."""
+    """Reasons why brokers are suspended, as they report them."""
     stray_logs: Mapping[BrokerId, Sequence[str]]
     """Directories of stray logs, by broker."""
 
@@ -255,7 +255,7 @@ def _partition_view(
 def _with_fetch_error(
     found: OutOfSync, reports: Mapping[BrokerId, _BrokerReport], topic_partition: TopicPartition
 ) -> OutOfSync:
-    """Adds the follower's own fetch error to the leader's view: the leader only sees that the replica lags."""
+    """Add the follower's own fetch error to the leader's reason: the leader only sees that the replica lags."""
     report = reports.get(found.replica)
     failure = report.fetch_failures.get(topic_partition) if report else None
     return found if failure is None else found._replace(rule=f"{found.rule}; it says: {failure}")
@@ -269,7 +269,7 @@ def _lag(leader_end: int | None, report: _BrokerReport | None, topic_partition: 
 def _fallback_reason(
     replica: BrokerId, leader: BrokerId | None, reports: Mapping[BrokerId, _BrokerReport]
 ) -> OutOfSync:
-    """Used when no leader can say why."""
+    """Reason if no leader reports one."""
     if replica not in reports:
         return OutOfSync(replica, "broker does not answer", "rejoins when it is back and has caught up")
     if leader is None:

@@ -44,7 +44,8 @@ class InFlightRequest:
         self.decode = decode
         self.on_answer = on_answer
         self.on_lost = on_lost
-        self.is_kept = is_kept  # the response outlives its frame
+        self.is_kept = is_kept
+        """The caller keeps the response after its callback: decode it from a copy of the frame."""
 
 
 class InFlightRequests:

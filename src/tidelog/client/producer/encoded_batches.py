@@ -4,8 +4,8 @@ import asyncio
 from typing import NamedTuple
 
 from tidelog.client.producer.partition_writers import PartitionWriters
-from tidelog.client.producer.producer_batch import Batch, Identity, Written
-from tidelog.client.producer.producer_identity import ProducerIdentity
+from tidelog.client.producer.producer_batch import Batch, ProducerIdAndEpoch, Written
+from tidelog.client.producer.producer_identity import ProducerIdSource
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.routing.cluster import Cluster
 from tidelog.protocol.compression import Codec
@@ -26,7 +26,7 @@ class BatchProducer:
     """`async with BatchProducer(cluster) as producer`. Batches of one partition keep the order of the calls."""
 
     def __init__(
-        self, cluster: Cluster, settings: ProducerSettings | None = None, identity: ProducerIdentity | None = None
+        self, cluster: Cluster, settings: ProducerSettings | None = None, identity: ProducerIdSource | None = None
     ) -> None:
         self._writers = PartitionWriters(cluster, settings or ProducerSettings(), identity)
 
@@ -71,13 +71,13 @@ class _SealedBatch(Batch):
     def record_count(self) -> int:
         return self._batch.record_count
 
-    def assign(self, identity: Identity, base_sequence: int) -> None:
+    def assign(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         super().assign(identity, base_sequence)
         self._is_identified = False
 
     def encoded(self, compression: Codec) -> bytearray:
         if not self._is_identified:
-            identity = self.identity or Identity()
+            identity = self.identity or ProducerIdAndEpoch()
             identify(
                 self._batch.data,
                 identity.producer_id,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from tidelog.client.network.connection import ClientConnection
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import Attempts, GaveUp
-from tidelog.client.producer.producer_batch import Batch, Delivery, FillingBatch, Identity, Written
-from tidelog.client.producer.producer_identity import ProducerIdentity
+from tidelog.client.producer.producer_batch import Batch, Delivery, FillingBatch, ProducerIdAndEpoch, Written
+from tidelog.client.producer.producer_identity import ProducerIdSource
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import (
@@ -46,7 +46,7 @@ class PartitionWriter:
         topic_partition: TopicPartition,
         cluster: Cluster,
         settings: ProducerSettings,
-        identity: ProducerIdentity,
+        identity: ProducerIdSource,
         on_done: Callable[[Batch], None],
     ) -> None:
         self._topic_partition = topic_partition
@@ -56,7 +56,7 @@ class PartitionWriter:
         self._on_done = on_done
         self._batches: deque[Batch] = deque()
         self._has_batches = asyncio.Event()
-        self._identity: Identity | None = None
+        self._identity: ProducerIdAndEpoch | None = None
         self._next_sequence = 0
 
     def append(self, record: Record, size_bytes: int) -> tuple[Delivery, bool]:
@@ -182,7 +182,7 @@ class PartitionWriter:
         response = await connection.ask(request, ProduceResponse, timeout_s=timeout_s + GRACE_S, version=version)
         return _written(response, self._topic_partition)
 
-    def _number(self, batch: Batch, identity: Identity) -> None:
+    def _number(self, batch: Batch, identity: ProducerIdAndEpoch) -> None:
         if self._identity != identity:
             self._identity, self._next_sequence = identity, 0
         batch.assign(identity, self._next_sequence)

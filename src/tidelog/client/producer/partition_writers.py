@@ -6,7 +6,7 @@ from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.tasks import BackgroundTasks
 from tidelog.client.producer.partition_writer import PartitionWriter
 from tidelog.client.producer.producer_batch import Batch
-from tidelog.client.producer.producer_identity import IdempotentIdentity, ProducerIdentity
+from tidelog.client.producer.producer_identity import IdempotentIdentity, ProducerIdSource
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.routing.cluster import Cluster
 from tidelog.client.routing.metadata import TopicMetadata
@@ -21,7 +21,7 @@ class NoSuchPartition(UnknownTopicOrPartition):
 
 
 class PartitionWriters:
-    def __init__(self, cluster: Cluster, settings: ProducerSettings, identity: ProducerIdentity | None = None) -> None:
+    def __init__(self, cluster: Cluster, settings: ProducerSettings, identity: ProducerIdSource | None = None) -> None:
         self._cluster = cluster
         self._settings = settings
         self._identity = identity or IdempotentIdentity(cluster)

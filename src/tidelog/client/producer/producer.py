@@ -3,7 +3,7 @@
 from tidelog.client.producer.partition_writers import NoSuchPartition, PartitionWriters
 from tidelog.client.producer.partitioner import StickyPartitions, partition_of_key
 from tidelog.client.producer.producer_batch import Acknowledgement, Delivery, record_bytes
-from tidelog.client.producer.producer_identity import ProducerIdentity
+from tidelog.client.producer.producer_identity import ProducerIdSource
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.routing.cluster import Cluster
 from tidelog.client.routing.metadata import TopicMetadata
@@ -22,7 +22,7 @@ class Producer:
         cluster: Cluster,
         clock: Clock,
         settings: ProducerSettings | None = None,
-        identity: ProducerIdentity | None = None,
+        identity: ProducerIdSource | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock

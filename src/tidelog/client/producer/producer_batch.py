@@ -22,7 +22,7 @@ RECORD_OVERHEAD_BYTES = 20
 HEADER_OVERHEAD_BYTES = 4
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """Producer id and epoch, by which brokers recognise repeated batches."""
 
     producer_id: int = NO_PRODUCER_ID
@@ -55,7 +55,7 @@ class Batch(ABC):
         self.size_bytes = size_bytes
         self.ready = asyncio.Event()
         self.outcome: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         self.base_sequence = NO_SEQUENCE
         self.may_be_written = False
         """An attempt to write it (or the batch it was split from) failed without proof that it was not written."""
@@ -64,7 +64,7 @@ class Batch(ABC):
     @abstractmethod
     def record_count(self) -> int: ...
 
-    def assign(self, identity: Identity, base_sequence: int) -> None:
+    def assign(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         """Fix producer id and sequence: every attempt sends the same bytes, so that brokers detect duplicates."""
         self.identity = identity
         self.base_sequence = base_sequence
@@ -96,13 +96,13 @@ class FillingBatch(Batch):
         self.size_bytes += size_bytes
         return Delivery(self, len(self.records) - 1)
 
-    def assign(self, identity: Identity, base_sequence: int) -> None:
+    def assign(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         super().assign(identity, base_sequence)
         self._encoded = None
 
     def encoded(self, compression: Codec) -> bytes:
         if self._encoded is None:
-            identity = self.identity or Identity()
+            identity = self.identity or ProducerIdAndEpoch()
             self._encoded = bytes(
                 build_batch(
                     self.records,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidelog.client.network.connection import ClientConnection
-from tidelog.client.producer.producer_batch import Identity
+from tidelog.client.producer.producer_batch import ProducerIdAndEpoch
 from tidelog.client.producer.transactional_identity import TransactionalIdentity
 from tidelog.client.routing.coordinators import Coordinators
 from tidelog.errors import UnsupportedVersion, raise_error
@@ -90,7 +90,7 @@ def member_identity(
 
 
 def shared_identity(
-    coordinators: Coordinators, transactional_id: str, identity: Identity, *, timeout_s: float
+    coordinators: Coordinators, transactional_id: str, identity: ProducerIdAndEpoch, *, timeout_s: float
 ) -> TransactionalIdentity:
     """Identity of a task that writes as its driver: no two tasks may write to the same partition."""
     shared = TransactionalIdentity(coordinators, transactional_id, timeout_s=timeout_s, transaction_timeout_ms=0)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from tidelog.client.network.connection import ClientConnection
-from tidelog.client.producer.producer_batch import Identity
+from tidelog.client.producer.producer_batch import ProducerIdAndEpoch
 from tidelog.client.routing.coordinators import Coordinators, KeyType
 from tidelog.errors import InvalidTxnState, raise_error
 from tidelog.protocol.messages.add_partitions_to_txn import (
@@ -38,7 +38,7 @@ class TransactionalIdentity:
         self.transactional_id = transactional_id
         self.timeout_s = timeout_s
         self._transaction_timeout_ms = transaction_timeout_ms
-        self.identity = Identity(is_transactional=True)
+        self.identity = ProducerIdAndEpoch(is_transactional=True)
         self.is_implicit = False
         """Whether brokers add partitions implicitly (KIP-890)."""
         self._partitions: set[TopicPartition] = set()
@@ -70,7 +70,7 @@ class TransactionalIdentity:
         return response
 
     def set_identity(self, producer_id: int, producer_epoch: int) -> None:
-        self.identity = Identity(producer_id, producer_epoch, is_transactional=True)
+        self.identity = ProducerIdAndEpoch(producer_id, producer_epoch, is_transactional=True)
 
     def update_features(self, connection: ClientConnection) -> None:
         level = connection.finalized_features.get(TRANSACTION_FEATURE, 0)
@@ -95,7 +95,7 @@ class TransactionalIdentity:
     def has_partitions(self) -> bool:
         return bool(self._partitions)
 
-    async def get(self, topic_partition: TopicPartition) -> Identity:
+    async def get(self, topic_partition: TopicPartition) -> ProducerIdAndEpoch:
         self.require_open()
         if topic_partition not in self._partitions:
             async with self._adding:
@@ -111,7 +111,7 @@ class TransactionalIdentity:
         if self.is_failed:
             raise InvalidTxnState("an earlier write of this transaction failed: abort it")
 
-    def renew(self, spent: Identity) -> None:
+    def renew(self, spent: ProducerIdAndEpoch) -> None:
         """A transaction with lost writes cannot be committed."""
         if spent == self.identity:
             self.is_failed = True

@@ -9,7 +9,7 @@ from tidelog.client.network.connection import ClientConnection
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp
 from tidelog.client.producer.producer import Producer
-from tidelog.client.producer.producer_batch import Identity
+from tidelog.client.producer.producer_batch import ProducerIdAndEpoch
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.producer.transactional_identity import TransactionalIdentity
 from tidelog.client.routing.cluster import Cluster
@@ -58,7 +58,7 @@ class TransactionalProducer(Producer):
 
     @classmethod
     def resumed(
-        cls, cluster: Cluster, clock: Clock, transactional_id: str, identity: Identity, *, timeout_s: float
+        cls, cluster: Cluster, clock: Clock, transactional_id: str, identity: ProducerIdAndEpoch, *, timeout_s: float
     ) -> "TransactionalProducer":
         """A producer that only ends a transaction written by others with the same identity; must not be entered.
 

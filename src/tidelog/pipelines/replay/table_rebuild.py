@@ -45,7 +45,10 @@ WriteFiles: TypeAlias = Callable[[Positions | None, Positions], list[FileFacts]]
 
 
 def table_state(table: Table, checkpoint: Checkpoint) -> TableState:
-    """Reads the checkpoint first: a batch committed there is in the table, which may hold later batches as well."""
+    """State of the table and its checkpoint.
+
+    The checkpoint is read first: the table has every batch that is committed there, and may have later ones.
+    """
     committed = checkpoint.last_committed()
     contents = Contents(frozenset(), None) if table.schema() is None else table.contents()
     done = [batch for batch in (committed, contents.last_batch) if batch is not None]
@@ -63,7 +66,7 @@ def rebuild(
     write: WriteFiles,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[FileFacts]:
-    """The files now in the table; files of batches that arrived meanwhile are in the table besides."""
+    """Replace the table's contents and return the new files. Files of batches that were added meanwhile stay."""
     files = write(None, begun.end)
     for _ in range(MAX_CATCH_UPS + 1):
         if table.replace(begun.contents, files, layout, begun.batch_id, keeps_later=not begun.is_planned):
@@ -75,6 +78,6 @@ def rebuild(
             files += write(begun.end, now.end)
         begun = now
     raise PipelineFailed(
-        "other writers rewrite the table continuously, so that its contents could not be replaced; it is unchanged: "
+        "the table was not changed: other writers rewrote it during every attempt to replace its contents; "
         "stop the pipeline and replay again"
     )

@@ -9,7 +9,7 @@ from tidelog.client.admin.group_admin import GroupAdmin
 from tidelog.client.groups.group_offsets import GroupMember
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp, reason_of
-from tidelog.client.producer.producer_batch import Identity
+from tidelog.client.producer.producer_batch import ProducerIdAndEpoch
 from tidelog.client.producer.transaction_group import NO_BATCH, TransactionGroup
 from tidelog.client.producer.transactional_identity import TransactionalIdentity
 from tidelog.client.producer.transactional_producer import TransactionalProducer
@@ -147,7 +147,7 @@ def _shared_producer(options: WriteOptions, transaction: SharedTransaction) -> T
         _cluster(options),
         SystemClock(),
         transaction.transactional_id,
-        Identity(transaction.producer_id, transaction.producer_epoch, is_transactional=True),
+        ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch, is_transactional=True),
         timeout_s=options.client.timeout_s,
     )
 

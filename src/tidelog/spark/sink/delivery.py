@@ -11,8 +11,8 @@ from tidelog.client.admin.transaction_admin import TransactionAdmin
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import Attempts, GaveUp, is_retriable, reason_of
 from tidelog.client.producer.encoded_batches import BatchProducer, EncodedBatch
-from tidelog.client.producer.producer_batch import Identity
-from tidelog.client.producer.producer_identity import ProducerIdentity
+from tidelog.client.producer.producer_batch import ProducerIdAndEpoch
+from tidelog.client.producer.producer_identity import ProducerIdSource
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.producer.transaction_group import member_identity, shared_identity
 from tidelog.client.producer.transactional_identity import TransactionalIdentity
@@ -62,7 +62,7 @@ class PooledProducer:
 
     @classmethod
     async def open(
-        cls, cluster: Cluster, settings: ProducerSettings, identity: ProducerIdentity | None = None
+        cls, cluster: Cluster, settings: ProducerSettings, identity: ProducerIdSource | None = None
     ) -> "PooledProducer":
         lent = cls(BatchProducer(cluster, settings, identity))
         await lent._is_open.wait()
@@ -164,7 +164,7 @@ class Delivery:
                 transaction.transactional_id
             )
             self._taken = frozenset(described.partitions)
-            shared = Identity(transaction.producer_id, transaction.producer_epoch, is_transactional=True)
+            shared = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch, is_transactional=True)
             return shared_identity(coordinators, transaction.transactional_id, shared, timeout_s=client.timeout_s)
         identity = member_identity(
             coordinators,

@@ -26,7 +26,8 @@ class PublishedProgress:
         self._options = options
         self._group_id = options.client.group_id
         self._reached: Offsets = {}
-        self._published: Offsets = {}
+        self._attempted: Offsets = {}
+        """Position of the last commit, successful or not. A failed one is not repeated: the next batch commits anew."""
         self._publishing = asyncio.Lock()
         self._trouble = ""
 
@@ -40,7 +41,7 @@ class PublishedProgress:
             client_thread.start(self._publish(self._group_id))
 
     def finish(self) -> None:
-        if self._group_id is not None and self._reached != self._published:
+        if self._group_id is not None and self._reached != self._attempted:
             client_thread.run(self._finish(self._group_id))
 
     async def _finish(self, group_id: str) -> None:
@@ -53,7 +54,7 @@ class PublishedProgress:
         """One commit at a time, with the latest position; superseded calls return at once."""
         async with self._publishing:
             reached = self._reached
-            if reached == self._published:
+            if reached == self._attempted:
                 return
             cluster = client_thread.cluster_for(self._options.bootstrap, self._options.client)
             try:
@@ -62,7 +63,7 @@ class PublishedProgress:
                 self._warn_once(group_id, reason_of(error) or type(error).__name__)
             else:
                 self._trouble = ""
-            self._published = reached
+            self._attempted = reached
 
     def _warn_once(self, group_id: str, reason: str) -> None:
         if reason != self._trouble:

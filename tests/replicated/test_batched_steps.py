@@ -52,7 +52,7 @@ def test_steps_of_one_turn_are_one_batch_and_answered_in_their_order_when_that_i
     in_world(scenario)
 
 
-def test_what_was_gathered_is_loaded_again_as_it_was() -> None:
+def test_what_was_batched_is_loaded_again_as_it_was() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead(1)
         for number in range(5):
@@ -67,7 +67,7 @@ def test_what_was_gathered_is_loaded_again_as_it_was() -> None:
     in_world(scenario)
 
 
-def test_any_other_step_sees_what_was_gathered_before_it() -> None:
+def test_any_other_step_sees_what_was_batched_before_it() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead(1)
         replies = [world.put(5), world.add(1), world.put(10), world.get()]
@@ -77,12 +77,12 @@ def test_any_other_step_sees_what_was_gathered_before_it() -> None:
     in_world(scenario)
 
 
-def test_a_step_that_may_not_be_gathered_after_all_is_written_behind_those_before_it() -> None:
+def test_a_step_that_may_not_be_batched_after_all_is_written_behind_those_before_it() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead(1)
         reply = MemoryReply()
         first = world.put(5)
-        world.topic.gather(KEY, reply, lambda machine, effects: machine.add("other", 1, reply, effects))
+        world.topic.perform_batched(KEY, reply, lambda machine, effects: machine.add("other", 1, reply, effects))
         assert total_in(first.outcome) == 5
         assert total_in(reply.outcome) == 1
         assert batches_in(world) == [1, 1]
@@ -90,7 +90,7 @@ def test_a_step_that_may_not_be_gathered_after_all_is_written_behind_those_befor
     in_world(scenario)
 
 
-def test_the_end_of_a_transaction_stands_behind_what_was_gathered_before_it() -> None:
+def test_the_end_of_a_transaction_stands_behind_what_was_batched_before_it() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead(1)
         producer, reply = Producer(5, 0), MemoryReply()
@@ -134,7 +134,7 @@ def test_a_step_that_fails_leaves_those_it_would_have_joined_alone() -> None:
             raise InvalidGroupId
 
         replies = [world.put(1)]
-        world.topic.gather(KEY, refused, step)
+        world.topic.perform_batched(KEY, refused, step)
         assert isinstance(refused.outcome, InvalidGroupId)
         replies.append(world.put(2))
         await a_moment()
@@ -148,7 +148,7 @@ def test_a_step_without_records_is_answered_at_once() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead()
         reply = MemoryReply()
-        world.topic.gather(KEY, reply, lambda machine, effects: effects.fail(reply, InvalidGroupId()))
+        world.topic.perform_batched(KEY, reply, lambda machine, effects: effects.fail(reply, InvalidGroupId()))
         assert isinstance(reply.outcome, InvalidGroupId)
 
     in_world(scenario)
@@ -215,7 +215,7 @@ def test_a_record_that_cannot_be_replayed_costs_the_others_of_its_batch_no_chang
             machine.put("bad", 1, broken, effects)
             effects.write(b"bad", b"no number")
 
-        world.topic.gather(KEY, broken, step)
+        world.topic.perform_batched(KEY, broken, step)
         world.put(3)
         await a_moment()
         assert isinstance(broken.outcome, KafkaError)
@@ -224,7 +224,7 @@ def test_a_record_that_cannot_be_replayed_costs_the_others_of_its_batch_no_chang
     in_world(scenario)
 
 
-def test_a_timer_of_a_gathered_step_runs_from_that_step_on() -> None:
+def test_a_timer_of_a_batched_step_runs_from_that_step_on() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead(1)
         for delay_ms in (1_000, 2_000):
@@ -234,7 +234,7 @@ def test_a_timer_of_a_gathered_step_runs_from_that_step_on() -> None:
                 machine.put(KEY, 1, reply, effects)  # noqa: B023
                 effects.set_timer("session", delay_ms)  # noqa: B023
 
-            world.topic.gather(KEY, reply, step)
+            world.topic.perform_batched(KEY, reply, step)
         await asyncio.sleep(1.5)
         assert world.machine().timers == []
         await asyncio.sleep(1)
@@ -243,7 +243,7 @@ def test_a_timer_of_a_gathered_step_runs_from_that_step_on() -> None:
     in_world(scenario)
 
 
-def test_gathering_leaves_no_cycles_behind() -> None:
+def test_batching_leaves_no_cycles_behind() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead(1)
         await a_moment()
