@@ -154,14 +154,14 @@ def _read(replicas: Sequence[Replica], options: AuditOptions, runner: Runner) ->
 
 
 def _compacted_topics(replicas: Sequence[Replica], options: AuditOptions) -> Callable[[TopicPartition], bool]:
-    """A topic is known as compacted when some broker has compacted one of its partitions, or by its name."""
+    """A topic counts as compacted if a broker has compacted one of its partitions, or if the options name it."""
     cleaned = {replica.topic_partition.topic for replica in replicas if replica.cleaned_end > 0}
     named = topic_filter(options.compacted) if options.compacted else lambda _: False
     return lambda topic_partition: topic_partition.topic in cleaned or named(topic_partition)
 
 
 def _cleaned_end(replicas: Sequence[Replica], options: AuditOptions) -> int:
-    """Offset from which replicas must be identical; LARGEST_OFFSET if it is not known: nothing is compared then."""
+    """Offset from which replicas must be identical. LARGEST_OFFSET if it is unknown, so that nothing is compared."""
     end = max((replica.cleaned_end for replica in replicas), default=0)
     topic_partition = replicas[0].topic_partition
     if not end and options.compacted and topic_filter(options.compacted)(topic_partition):

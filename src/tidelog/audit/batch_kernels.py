@@ -15,9 +15,9 @@ MAGIC_POSITION = 16
 
 @kernel
 def walk(buffer: Bytes, start: int, table: Longs) -> tuple[int, int]:
-    """Fill `table` with the whole batches from `start` on; how many, and where the walk stopped.
+    """Fill `table` with the complete batches from `start` on. Returns their number and where the walk stopped.
 
-    It stops where no whole batch follows, where a length is impossible, or when the table is full.
+    It stops at an incomplete batch, at an impossible length, or when the table is full.
     """
     position = start
     end = len(buffer)
@@ -44,7 +44,7 @@ def walk(buffer: Bytes, start: int, table: Longs) -> tuple[int, int]:
 
 @kernel
 def next_candidate(buffer: Bytes, start: int, smallest_offset: int, largest_offset: int) -> int:
-    """Start of the next bytes that may be the header of a batch with such an offset; -1 if there are none."""
+    """Position of the next bytes that may be a batch header with a base offset in this range; -1 if there are none."""
     for position in range(start, len(buffer) - HEADER_BYTES + 1):
         if buffer[position + MAGIC_POSITION] != MAGIC:
             continue

@@ -38,12 +38,12 @@ BoolArray = np.typing.NDArray[np.bool_]
 BLOCK_OFFSETS = 65_536
 MOST_EPOCHS = 10_000
 MAX_DEFECTS = 100
-"""Of one segment; a file that is damaged in more places is not worth more lines."""
+"""Maximum number of defects reported for one segment."""
 
 TIMELINE_BUCKETS = 32
 BUCKET_MS = 1000
 EARLIEST_MS, LATEST_MS = 946_684_800_000, 4_102_444_800_000
-"""The years 2000 to 2100: producers may write any number, and one of them must not flatten the timeline."""
+"""The years 2000 to 2100. Timestamps are what producers write: one absurd value must not stretch the timeline."""
 
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -57,7 +57,7 @@ def _mix(values: UInt64Array) -> UInt64Array:
 
 
 def digests_of(table: Int64Array) -> UInt64Array:
-    """One number per batch. They are summed up per block, whatever segments the batches are in."""
+    """Digest of each batch. The digest of a block is the sum, so that it does not depend on segment boundaries."""
     digests = np.zeros(len(table), np.uint64)
     for column in (BASE_OFFSET, SIZE, EPOCH, CRC):
         digests = _mix(digests ^ table[:, column].astype(np.uint64))
@@ -75,7 +75,7 @@ def block_starts(base_offsets: Int64Array, cuts: Int64Array) -> Int64Array:
 
 @dataclass
 class RunningFacts:
-    """Gathers the facts of one segment, run after run."""
+    """Facts of one segment, collected while it is read."""
 
     base_offset: int
     cuts: Int64Array
@@ -221,7 +221,7 @@ class RunningFacts:
         return merge_blocks(self.blocks)
 
     def timeline(self) -> Timeline | None:
-        """As coarse as it must be to have few buckets."""
+        """Bytes by time, in at most TIMELINE_BUCKETS buckets."""
         if self.first_timestamp_ms < 0:
             return None
         start_ms = self.first_timestamp_ms // BUCKET_MS * BUCKET_MS
@@ -234,7 +234,7 @@ class RunningFacts:
 
 
 def timeline_of(start_ms: int, end_ms: int, sizes: Iterable[tuple[int, int]], most_buckets: int) -> Timeline:
-    """Sizes at times, in as many buckets as there may be, but none shorter than BUCKET_MS."""
+    """Bytes by time, in at most `most_buckets` buckets of at least BUCKET_MS."""
     bucket_ms = max(BUCKET_MS, -(-(end_ms - start_ms) // most_buckets))
     buckets = [0] * -(-(end_ms - start_ms) // bucket_ms)
     for at_ms, size in sizes:
@@ -243,7 +243,7 @@ def timeline_of(start_ms: int, end_ms: int, sizes: Iterable[tuple[int, int]], mo
 
 
 def merge_blocks(parts: Sequence[Blocks]) -> Blocks:
-    """The blocks of several runs of batches, or of several segments; positions only make sense for the former."""
+    """Merged blocks of several runs of batches, or of several segments, where positions have no meaning."""
     if not parts:
         return no_blocks()
     starts, inverse = np.unique(np.concatenate([part.starts for part in parts]), return_inverse=True)
@@ -255,5 +255,5 @@ def merge_blocks(parts: Sequence[Blocks]) -> Blocks:
 
 
 def _shifted(values: Int64Array, first: int) -> Int64Array:
-    """Each value one place later."""
+    """The values shifted by one place, with `first` in front."""
     return np.concatenate((np.array([first], np.int64), values[:-1]))

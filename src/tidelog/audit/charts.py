@@ -25,7 +25,7 @@ class Bar(NamedTuple):
 
 
 def bars(shown: Sequence[Bar]) -> str:
-    """Horizontal bars with a label before and a note behind each."""
+    """Horizontal bars, each with a label on the left and a note on the right."""
     largest = max((bar.value for bar in shown), default=0) or 1
     room = WIDTH - LABEL_WIDTH - NOTE_WIDTH - 2 * MARGIN
     rows = "".join(_bar(bar, number, room * bar.value / largest) for number, bar in enumerate(shown))
@@ -45,7 +45,7 @@ def _bar(bar: Bar, number: int, length: float) -> str:
 
 
 def timeline(shown: Timeline | None) -> str:
-    """Bytes over time as columns; nothing where all is in one of them."""
+    """Column chart of bytes over time. Empty if all bytes are in one column."""
     if shown is None or len(shown.bucket_bytes) < 2:
         return ""
     largest = max(shown.bucket_bytes) or 1

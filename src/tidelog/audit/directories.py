@@ -46,7 +46,7 @@ class Survey:
     findings: list[Finding] = field(default_factory=list)
 
     def topics(self) -> set[str]:
-        """Of which there is a replica, or should be one."""
+        """Partitions that have a replica, or should have one."""
         places = [replica.topic_partition for replica in self.replicas]
         places += [finding.topic_partition for finding in self.findings if finding.topic_partition is not None]
         return {place.topic for place in places}
@@ -100,7 +100,7 @@ def survey(paths: Iterable[str], wanted: Callable[[TopicPartition], bool]) -> Su
 
 
 def reject_unknown_topics(patterns: Sequence[str], found: Survey, log_dirs: Sequence[str]) -> None:
-    """Fails if nothing was read: then nothing is known to be clean."""
+    """Raises an error if a requested topic does not exist: an audit that read nothing must not report success."""
     for pattern in patterns:
         if not any(fnmatchcase(topic, pattern) for topic in found.topics()):
             near = nearest_name(pattern, survey(log_dirs, topic_filter(())).topics())
@@ -118,7 +118,7 @@ def topic_filter(patterns: Sequence[str]) -> Callable[[TopicPartition], bool]:
 def _survey_log_dir(found: Survey, path: str, wanted: Callable[[TopicPartition], bool]) -> None:
     log_dir = LogDir(path, _broker_of(path), _is_running(path), os.path.exists(f"{path}/{CLEAN_SHUTDOWN_MARKER}"))
     found.log_dirs.append(log_dir)
-    # The high watermarks come before the listing: what they promise must then be in the files.
+    # Read before the files are listed: all records below these high watermarks must then be in the files.
     high_watermarks = _offsets(found, log_dir, HIGH_WATERMARKS)
     recovery_points = _offsets(found, log_dir, RECOVERY_POINTS) or {}
     log_starts = _offsets(found, log_dir, LOG_START_OFFSETS) or {}
@@ -149,7 +149,7 @@ def _with_cleaned_end(replica: Replica, log_dir: LogDir, cleaned: dict[TopicPart
 
 
 def reread_checkpoints(replicas: Sequence[Replica], found: Survey) -> list[Replica]:
-    """Epochs and compaction as they are after the segments were read: they cover all that was in these."""
+    """Read leader epochs and compaction points again, after the segments: they now cover all records that were read."""
     cleaned = {path: _offsets(Survey(), LogDir(path, None), CLEANER_OFFSETS) or {} for path in _paths(replicas)}
     reread = []
     for replica in replicas:
@@ -168,7 +168,7 @@ def _paths(replicas: Sequence[Replica]) -> set[str]:
 
 
 def _list_replica(replica: Replica, found: Survey) -> Replica | None:
-    """None if it was deleted meanwhile."""
+    """None if the replica was deleted meanwhile."""
     disk = SystemDisk()
     try:
         entries = disk.list_directory(replica.path)
@@ -220,7 +220,7 @@ def _damaged(log_dir: LogDir, file: str, error: Exception, replica: Replica | No
 
 
 def _damaged_id(replica: Replica) -> Finding:
-    """A broker that crashed may have just made the file."""
+    """Not a fault after a crash: the broker may just have created the file."""
     is_fault = replica.log_dir.is_clean or replica.log_dir.is_running
     sentence = "the file has no topic id, so this may be a replica of another topic with that name"
     kind = Kind.CHECKPOINT if is_fault else Kind.NOTE
@@ -228,7 +228,7 @@ def _damaged_id(replica: Replica) -> Finding:
 
 
 def _find_missing_replicas(found: Survey, wanted: Callable[[TopicPartition], bool]) -> None:
-    """Partitions that a checkpoint of high watermarks lists, and whose directory no log dir of the broker has."""
+    """Report partitions of the high watermark checkpoint that are in no log directory of the broker."""
     for log_dir in found.log_dirs:
         here = {replica.topic_partition for replica in found.replicas if _is_same_broker(replica.log_dir, log_dir)}
         listed = _offsets(Survey(), log_dir, HIGH_WATERMARKS) or {}
@@ -246,7 +246,7 @@ def _is_same_broker(one: LogDir, two: LogDir) -> bool:
 
 
 def _broker_of(path: str) -> BrokerId | None:
-    """By meta.properties, or by the name that `tidelog up` gives."""
+    """Broker id from meta.properties, or from the directory name that `tidelog up` uses."""
     try:
         lines = SystemDisk().read_file(f"{path}/{META_PROPERTIES}").decode("latin-1").splitlines()
     except OSError:

@@ -19,7 +19,7 @@ LARGEST_OFFSET = 2**63 - 1
 
 
 class DefectKind(Enum):
-    """Result for one segment by itself."""
+    """Kind of defect in one segment, found without other replicas."""
 
     CORRUPT = "corrupt"
     CUT = "cut"
@@ -36,7 +36,7 @@ class Defect(NamedTuple):
     size_bytes: int
     start_offset: int
     end_offset: int
-    """Extent of the damage, as far as the neighbours show it."""
+    """Offsets that are affected, as far as neighbouring batches show them."""
     detail: str
 
 
@@ -49,7 +49,7 @@ class EpochRun(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Digests of all batches whose base offset lies in an aligned range of offsets; digests of parts add up."""
+    """Digest of all batches with a base offset in an aligned range. Digests of its parts add up."""
 
     starts: Int64Array
     digests: UInt64Array
@@ -80,12 +80,12 @@ class SegmentFacts:
     """Base offset in the file name."""
     size_bytes: int
     end_offset: int
-    """After the last batch; the base offset if there is none."""
+    """Offset after the last batch; the base offset if there is none."""
     first_offset: int | None = None
     batch_count: int = 0
     record_count: int = 0
     epoch_runs: tuple[EpochRun, ...] = ()
-    """Wherever a batch has another epoch than the one before it."""
+    """One entry for each batch whose epoch differs from that of the batch before."""
     last_epoch: int = -1
     first_timestamp_ms: int = NO_TIME_MS
     last_timestamp_ms: int = NO_TIME_MS
@@ -94,7 +94,7 @@ class SegmentFacts:
     defects: tuple[Defect, ...] = ()
     blocks: Blocks = field(default_factory=no_blocks)
     keys: KeyCounts | None = None
-    """None where keys were not counted."""
+    """None if keys were not counted."""
     error: str | None = None
     """Why the file could not be read to its end."""
     is_gone: bool = False

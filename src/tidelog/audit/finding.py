@@ -58,7 +58,7 @@ def finding_of(
 
 
 def offsets_text(offsets: OffsetRange) -> str:
-    """Offsets as text, with an inclusive end."""
+    """Offset range as text, with its last offset."""
     if offsets.end - offsets.start <= 1:
         return f"offset {offsets.start}"
     return f"offsets {offsets.start} to {offsets.end - 1}"

@@ -17,10 +17,10 @@ class KeyCounts:
     record_count: int = 0
     null_count: int = 0
     payload_bytes: int = 0
-    """Of keys and values, before compression."""
+    """Bytes of keys and values, before compression."""
 
     def add(self, found: Mapping[bytes, int]) -> None:
-        """Exact counts of some more keys."""
+        """Add exact counts of keys."""
         counts = self.counts
         for key, count in found.items():
             counts[key] = counts.get(key, 0) + count

@@ -25,7 +25,7 @@ SHOW_EVERY_S = 0.5
 
 
 class SparkRunner:
-    """The items are shared out by size: the driver gets one small result per segment."""
+    """Distributes the items by size. The driver gets one small result per segment."""
 
     def __init__(self, spark: "SparkSession", output: TextIO | None = sys.stderr) -> None:
         self._context = spark.sparkContext
@@ -56,7 +56,7 @@ class SparkRunner:
 
 
 def share_out(sizes: Sequence[int], tasks_at_least: int) -> list[list[int]]:
-    """Numbers of items for each task: the largest first, always to the task that has the least."""
+    """Item numbers of each task. Items go to the task with the fewest bytes, largest items first."""
     count = max(tasks_at_least, -(-sum(sizes) // TASK_BYTES))
     count = max(1, min(count, len(sizes)))
     tasks: list[list[int]] = [[] for _ in range(count)]

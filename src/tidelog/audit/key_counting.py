@@ -16,7 +16,7 @@ class KeyCounter:
         self._decoder = PartitionDecoder(topic_partition.topic, topic_partition.partition, ("key", "value"))
 
     def count(self, raw: memoryview) -> None:
-        """Raises CorruptMessage for records that cannot be read, with nothing of `raw` counted."""
+        """Count the keys of `raw`. Raises CorruptMessage for unreadable records, without counting any."""
         decoded = list(self._decoder.decode(raw, 0, LARGEST_OFFSET))
         for batch in decoded:
             self._add(batch)
@@ -31,7 +31,7 @@ class KeyCounter:
         self._add_counts(found.field("values"), counts)
 
     def _add_counts(self, keys: pa.Array, counts: "np.typing.NDArray[np.int64]") -> None:
-        """As KeyCounts shrinks itself, but before the many keys that occur once become Python objects."""
+        """Like the shrinking of KeyCounts, but done before the many keys that occur once become Python objects."""
         capacity = self.counts.capacity
         if len(counts) > capacity:
             cut = int(np.partition(counts, len(counts) - capacity - 1)[len(counts) - capacity - 1])

@@ -19,7 +19,7 @@ _KINDS = {
 }
 
 _LOSING = (DefectKind.CORRUPT, DefectKind.CUT, DefectKind.GAP, DefectKind.OLD_FORMAT)
-"""Damages behind which records are missing from the digests."""
+"""Defects because of which records are missing from the digests."""
 
 
 def check_replica(replica: Replica, *, is_compacted: bool) -> list[Finding]:
@@ -36,7 +36,7 @@ def check_replica(replica: Replica, *, is_compacted: bool) -> list[Finding]:
 
 
 def lost_ranges(replica: Replica) -> list[OffsetRange]:
-    """Offsets that the replica is known to lack, for a reason that has a finding of its own."""
+    """Offsets that are missing for a reason that is reported as a finding already."""
     ranges = [
         _offsets(replica, index, defect)
         for index, segment in enumerate(replica.segments)
@@ -59,7 +59,7 @@ def _first(segment: SegmentFacts) -> int:
 
 
 def _end_of_range(replica: Replica, index: int) -> int:
-    """The offset before which a segment must end."""
+    """End of the offsets that belong to the segment."""
     if index + 1 < len(replica.segments):
         return replica.segments[index + 1].base_offset
     return max(replica.judged_end, replica.log_end)
@@ -109,7 +109,7 @@ def _defect_findings(replica: Replica, *, is_compacted: bool) -> Iterator[Findin
 
 
 def _is_unfinished(replica: Replica, index: int, defect: Defect) -> bool:
-    """A write that is under way, or that a crash cut off: nothing that was ever committed."""
+    """True for a write in progress or cut off by a crash: its records were never committed."""
     return (
         index == len(replica.segments) - 1
         and defect.start_offset >= replica.judged_end
@@ -133,7 +133,7 @@ def _defect_sentence(defect: Defect, offsets: OffsetRange, kind: Kind) -> str:
 
 
 def _joints(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
-    """Each segment must begin where the one before it ends, and with the offset that it is named after."""
+    """Each segment must begin at the end of the previous one, with the offset in its name."""
     for one, two in pairwise(replica.segments):
         yield from _joint(replica, one, two, is_compacted=is_compacted)
     for segment in replica.segments:
@@ -152,7 +152,7 @@ def _joints(replica: Replica, *, is_compacted: bool) -> Iterator[Finding]:
 
 
 def _is_beyond(replica: Replica, segment: SegmentFacts) -> bool:
-    """True if a segment of committed offsets starts above all of them: compaction never goes that far."""
+    """True if the segment should have committed offsets but starts above all of them, which compaction never causes."""
     is_stopped = replica.log_dir.is_clean and not replica.log_dir.is_running
     return is_stopped and segment.base_offset < replica.judged_end <= _first(segment)
 
@@ -171,7 +171,7 @@ def _joint(replica: Replica, one: SegmentFacts, two: SegmentFacts, *, is_compact
 
 
 def _epoch_joint(replica: Replica, one: SegmentFacts, two: SegmentFacts) -> Finding:
-    """Leader epochs decrease between segments: the finding goes to the run that does not fit."""
+    """Finding for leader epochs that decrease between segments, at the run of batches that does not fit."""
     following = two.epoch_runs[0]
     stands_out = len(one.epoch_runs) > 1 and one.epoch_runs[-2].epoch <= following.epoch
     segment, run, end = (one, one.epoch_runs[-1], one.end_offset) if stands_out else (two, following, two.end_offset)
@@ -186,7 +186,7 @@ def _epoch_joint(replica: Replica, one: SegmentFacts, two: SegmentFacts) -> Find
 
 
 def _missing_segment(replica: Replica, offsets: OffsetRange) -> Finding:
-    """Named after the index files that were left behind, or after the first offset that is missing."""
+    """Finding for missing segments, named after remaining index files, or after the first missing offset."""
     named = [each for each in replica.orphaned_offsets if offsets.holds(each)] or [offsets.start]
     names = ", ".join(f"{each:020d}.log" for each in named)
     sentence = f"{names} is missing: {offsets_text(offsets)}"

@@ -13,7 +13,7 @@ from tidelog.audit.replica_checks import lost_ranges
 from tidelog.types import Uuid, ids_text, uuid_text
 
 MOST_DIFFERENCES = 10
-"""Runs of different blocks that are examined, per partition."""
+"""Maximum number of runs of different blocks that are examined per partition."""
 
 
 class Difference(NamedTuple):
@@ -31,7 +31,7 @@ def cuts_of(replicas: Sequence[Replica]) -> tuple[int, ...]:
 
 
 def by_topic_id(replicas: Sequence[Replica]) -> tuple[list[Replica], list[Finding]]:
-    """The replicas of the topic that most of them hold; the others are of a topic that was deleted and made again."""
+    """Replicas with the most common topic id. The others belong to a deleted topic of the same name."""
     holders: dict[Uuid, list[Replica]] = defaultdict(list)
     for replica in replicas:
         if replica.topic_id is not None:
@@ -56,7 +56,7 @@ def by_topic_id(replicas: Sequence[Replica]) -> tuple[list[Replica], list[Findin
 
 
 def differences(replicas: Sequence[Replica], cleaned_end: int) -> list[Difference]:
-    """Compacted offsets are left out: every broker compacts at a time of its own."""
+    """Excludes compacted offsets: brokers compact independently of each other."""
     merged = [merge_blocks([segment.blocks for segment in replica.segments]) for replica in replicas]
     starts = np.unique(np.concatenate([blocks.starts for blocks in merged]))
     starts = starts[starts >= cleaned_end]
@@ -106,7 +106,7 @@ def _runs(
 
 
 class Side(NamedTuple):
-    """A replica and what it holds in a range that differs, by base offset."""
+    """A replica and its batches in a range that differs, by base offset."""
 
     replica: Replica
     batches: Mapping[int, PlacedBatch]
@@ -136,7 +136,7 @@ def check_difference(sides: Sequence[Side]) -> list[Finding]:
 
 
 def _judged_offsets(sides: Sequence[Side]) -> Iterator[tuple[int, list[Side]]]:
-    """Base offsets at which replicas differ that should hold them, and these replicas."""
+    """Base offsets at which replicas differ, with the replicas that should have them."""
     lost = {id(side): lost_ranges(side.replica) for side in sides}
     for base in sorted({base for side in sides for base in side.batches}):
         voters = [

@@ -16,7 +16,7 @@ from tidelog.terminal.plurals import plural
 from tidelog.types import ids_text
 
 MOST_ROWS = 500
-"""Of a table in the page; the JSON has all."""
+"""Maximum number of rows of a table in the HTML file; the JSON file has all rows."""
 MOST_BARS = 20
 
 

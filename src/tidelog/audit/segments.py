@@ -110,7 +110,7 @@ def _reason(error: OSError) -> str:
 
 
 def _walk(data: bytes) -> tuple[Int64Array, int]:
-    """The whole batches at the beginning of `data`, and where they end."""
+    """Complete batches at the beginning of `data`, and the position after them."""
     table = np.empty((len(data) // HEADER_BYTES + 1, FIELDS), np.int64)
     count, stopped = walk(np.frombuffer(data, np.uint8), 0, table)
     return table[:count], stopped
@@ -265,7 +265,7 @@ class _SegmentScan:
         self._facts.defects.append(defect)
 
     def _is_old_format(self, head: bytes) -> bool:
-        """Messages before format 2 carry a plain CRC32 over what follows it."""
+        """True for a message before format 2: its CRC32 covers all bytes after it."""
         if len(head) < OLD_HEADER_BYTES or head[16] not in OLD_FORMATS:
             return False
         length = int.from_bytes(head[8:12], "big", signed=True)
@@ -275,7 +275,7 @@ class _SegmentScan:
         return zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big")
 
     def _next_sound(self, position: int, head: bytes) -> tuple[int, int] | None:
-        """Position and base offset of the next batch whose CRC is right: where the length leads to, or by a search."""
+        """Position and base offset of the next batch with a valid CRC, found by the length field or by a search."""
         if len(head) == HEADER_BYTES:
             length = int.from_bytes(head[8:12], "big", signed=True)
             following = position + LENGTH_OVERHEAD_BYTES + length

@@ -19,12 +19,12 @@ class HotKey:
     key: bytes
     count: int
     share: float
-    """Of the topic's records."""
+    """Share of the topic's records."""
 
 
 @dataclass(frozen=True)
 class TopicSummary:
-    """Records, times and codecs are those of one replica of each partition, sizes those of all."""
+    """Records, times and codecs count one replica of each partition; sizes count all replicas."""
 
     name: str
     partitions: int
@@ -41,7 +41,7 @@ class TopicSummary:
 
     @property
     def compression_ratio(self) -> float | None:
-        """Bytes of keys and values to bytes on disk; None where they were not counted."""
+        """Ratio of the bytes of keys and values to bytes on disk; None if keys were not counted."""
         if self.keys is None or not self.keys.payload_bytes or not self.one_replica_bytes:
             return None
         return self.keys.payload_bytes / self.one_replica_bytes
@@ -134,7 +134,7 @@ def _log_dir(log_dir: LogDir, replicas: Sequence[Replica]) -> LogDirSummary:
 
 
 def merge_timelines(parts: Iterable[Timeline | None]) -> Timeline | None:
-    """Bytes of each bucket go to where its middle lies."""
+    """Sum the timelines. The bytes of a bucket count at its middle."""
     known = [part for part in parts if part is not None]
     if not known:
         return None

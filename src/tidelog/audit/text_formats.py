@@ -22,7 +22,7 @@ def time_text(time_ms: int) -> str:
 
 
 def key_text(key: bytes) -> str:
-    """Text where it is text; bytes that are not are written as in Python."""
+    """A key as text if it is UTF-8, else as a Python bytes literal."""
     try:
         text = key.decode()
     except UnicodeDecodeError:

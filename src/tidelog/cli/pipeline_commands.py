@@ -26,7 +26,7 @@ from tidelog.terminal.plurals import plural
 
 
 def run_command(action: str, options: argparse.Namespace) -> int:
-    """Runs one action. A refusal becomes one sentence on standard error and exit code 1."""
+    """Runs one action. An error becomes one sentence on standard error and exit code 1."""
     try:
         return _WORK[action](options)
     except (CommandError, StateRefused) as refused:

@@ -149,7 +149,7 @@ async def _abort(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 
 def _fencing_result(state: str) -> str:
-    """What fencing the producer did to its transaction, from the state before it."""
+    """Effect of fencing on the producer's transaction, by its state before."""
     if state == OPEN:
         return "its open transaction was aborted"
     if state in DECIDED:
@@ -184,7 +184,7 @@ async def _abort_hanging(admin: "TransactionAdmin", where: TopicPartition, produ
 
 
 async def _refuse_if_coordinated(admin: "TransactionAdmin", where: TopicPartition, producer_id: int) -> None:
-    """Refuses a transaction that a coordinator will end itself, perhaps with a commit."""
+    """Raises an error if the coordinator will end the transaction itself, perhaps with a commit."""
     for each in await admin.list_transactions([OPEN, *DECIDED]):
         if each.producer_id == producer_id:
             raise CommandError(

@@ -22,13 +22,13 @@ class FoundLog(NamedTuple):
     topic_partition: TopicPartition
     topic_id: Uuid | None
     last_epoch: int
-    """The leader epoch of its last record: one that was begun without a record says nothing about the log (R3)."""
+    """Leader epoch of the last record. An epoch without records says nothing about the log (R3)."""
     log_start_offset: int
     log_end_offset: int
     high_watermark: int = 0
-    """As it was checkpointed: the records below it were committed."""
+    """High watermark from the checkpoint: the records below it are committed."""
     epochs: Sequence[tuple[int, int]] = ()
-    """Leader epochs and their start offsets, as the log has them."""
+    """Leader epochs of the log with their start offsets."""
 
     @property
     def age(self) -> tuple[int, int]:
@@ -41,7 +41,7 @@ class FoundLog(NamedTuple):
         return max(self.last_epoch, *(epoch for epoch, _ in self.epochs[-1:]), NO_LEADER_EPOCH)
 
     def shares_with(self, greater: "FoundLog") -> int:
-        """Up to where the records of this log are those of a greater one, by log matching (I3)."""
+        """Offset up to which this log has the same records as the `greater` one, by log matching (I3)."""
         following = bisect_right(greater.epochs, self.last_epoch, key=lambda start: start[0])
         if following == len(greater.epochs):
             return min(self.log_end_offset, greater.log_end_offset)
@@ -52,23 +52,23 @@ class Backup(NamedTuple):
     """A broker's backup of cluster metadata, for the case that the coordination store is lost."""
 
     members: frozenset[BrokerId] = frozenset()
-    """The brokers that hold replicas."""
+    """Ids of the brokers that have replicas."""
     controller_epoch: int = 0
     leader_epoch: int = NO_LEADER_EPOCH
-    """The highest of all partitions: an epoch without records is not in the logs, but clients may know it."""
+    """Highest leader epoch of all partitions. The logs lack epochs without records, which clients may know."""
     last_producer_id: int = NO_PRODUCER_ID
-    """The highest id of the blocks that this broker allocated."""
+    """Highest producer id of the blocks that this broker allocated."""
     topic_configs: Mapping[str, Mapping[str, str]] = {}
-    """Settings of all topics; those of a topic that is not listed are unknown."""
+    """Topic-level settings. The settings of a topic that is not listed are unknown."""
     written_ms: int = 0
     store_id: str = ""
     """The coordination store in which `store_changes` were counted."""
     store_changes: int = 0
-    """How often this broker had noted in the store that something changed: an older copy has counted fewer."""
+    """Number of changes that this broker had counted in the store. An older copy of the store has a lower number."""
     directory_ids: frozenset[str] = frozenset()
-    """Of all log directories that the broker has."""
+    """Ids of all log directories of the broker."""
     broker_configs: Mapping[str, Mapping[str, str]] = {}
-    """Dynamic settings of brokers, by id, and of all of them."""
+    """Dynamic settings, by broker id or CLUSTER_WIDE."""
     group_configs: Mapping[str, Mapping[str, str]] = {}
 
 
@@ -78,18 +78,18 @@ class Inventory(NamedTuple):
     backup: Backup | None = None
     """None: this broker has never held a replica, or its log directories are new."""
     controller_epoch: int = 0
-    """The highest that this broker has seen since it started."""
+    """Highest controller epoch that this broker has seen since it started."""
     last_producer_id: int = NO_PRODUCER_ID
-    """The highest in its logs and producer snapshots."""
+    """Highest producer id in its logs and producer snapshots."""
     empty_directories: Sequence[str] = ()
     """Log directories without a backup, while another directory of the broker has one."""
     offline_directories: Sequence[str] = ()
     missing_directories: Sequence[str] = ()
-    """The ids of log directories that the broker had, and that are no longer in log.dirs."""
+    """Ids of log directories that the broker had and that log.dirs no longer lists."""
 
 
 def encode_inventory(inventory: Inventory) -> list[bytes]:
-    """In as many parts as needed."""
+    """Encoded inventory, in as many parts as the size limit requires."""
     content = {
         "version": 1,
         "broker": inventory.broker_id,
@@ -146,7 +146,7 @@ def _found_log(entry: list[Any], high_watermark: int, epochs: list[list[int]]) -
 
 
 def backup_content(backup: Backup) -> dict[str, object]:
-    """As JSON content."""
+    """The backup as JSON content."""
     return {
         "version": 1,
         **backup._asdict(),
@@ -167,7 +167,7 @@ def backup_of(content: Mapping[str, Any]) -> Backup:
         last_producer_id=int(content["last_producer_id"]),
         topic_configs=_plain(content["topic_configs"]),
         written_ms=int(content["written_ms"]),
-        store_id=str(content.get("store_id", "")),  # earlier versions did not note this, nor what follows
+        store_id=str(content.get("store_id", "")),  # earlier versions lack this field and the following ones
         store_changes=int(content.get("store_changes", 0)),
         directory_ids=frozenset(map(str, content.get("directory_ids", ()))),
         broker_configs=_plain(content.get("broker_configs", {})),

@@ -68,7 +68,7 @@ LOG_DIRECTORY_FAILED = 1
 PRODUCER_ID_BLOCK_VERSION = 1
 LOG_DIRECTORY_VERSION = 1
 FROM_THE_BEGINNING = 0
-"""Instead of the epoch in which a log directory appeared: before every incarnation of its broker."""
+"""Value for log directories that the broker had from the beginning, instead of the epoch in which one appeared."""
 NO_JMX_PORT = -1
 NO_KRAFT_EPOCH = -1
 
@@ -92,7 +92,7 @@ class ClusterNode(NamedTuple):
     takeover: TakeoverState = TakeoverState.UNKNOWN
     reason: str = ""
     store_id: str = ""
-    """Given at random to each store, so that one that was rebuilt is not taken for an older copy (R44)."""
+    """Random id of the store, so that a rebuilt store is not mistaken for an older copy of the lost one (R44)."""
 
 
 class ProducerIdBlock(NamedTuple):
@@ -114,7 +114,7 @@ def log_directories_path(broker_id: BrokerId) -> str:
 
 
 UNREGISTERED_BROKER = b'{"version":1,"unregistered":true}'
-"""Content of `log_directories_path` of a broker that is no member any more; otherwise it is empty."""
+"""Content of `log_directories_path` of a broker that has left the cluster; otherwise the node is empty."""
 
 
 def log_directory_path(broker_id: BrokerId, directory_id: str) -> str:
@@ -205,7 +205,7 @@ def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
 
 
 def encode_log_directory(*, is_from_the_beginning: bool) -> bytes:
-    """Since when the broker has the directory: since the node was created, or since the broker exists."""
+    """Content of the node of a log directory: whether the broker had the directory from the beginning."""
     content: dict[str, object] = {"version": LOG_DIRECTORY_VERSION}
     if is_from_the_beginning:
         content["from_the_beginning"] = True
@@ -296,7 +296,7 @@ def decode_state(topic: str, partition: Partition, data: bytes, version: int) ->
 
 
 def _epochs(replicas: Iterable[BrokerId], epochs: Iterable[object]) -> dict[BrokerId, int]:
-    """By replica, where known; Kafka's own states have none."""
+    """Epochs by replica, without unknown ones. States written by Kafka have none."""
     found = zip(replicas, map(int64, epochs), strict=False)
     return {replica: epoch for replica, epoch in found if epoch != UNKNOWN_EPOCH}
 

@@ -435,7 +435,7 @@ class BrokerSettings(CoordinatorSettings):
     )
 
     originals: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Values from file and flags, by Kafka's name: DescribeConfigs distinguishes them from defaults."""
+    """Values that were set by file or flags, by Kafka's name. DescribeConfigs distinguishes them from defaults."""
 
     @property
     def log_directories(self) -> tuple[str, ...]:
@@ -474,7 +474,7 @@ class BrokerSettings(CoordinatorSettings):
 
     @property
     def has_metrics_without_host(self) -> bool:
-        """Then they are shown on the loopback interface."""
+        """True if `metrics.listener` names no host: metrics are then served on the loopback interface."""
         return bool(self.metrics_listener) and not parse_address(self.metrics_listener or "")[0]
 
     @property

@@ -8,7 +8,7 @@ from tidelog.config.resolution import topic_defaults
 from tidelog.config.setting import INT_MAX, LONG_MAX, BadValue
 
 MAX_REPLICA_FETCHERS = 1000
-"""Each is a connection to every leader."""
+"""Every fetcher opens a connection to every leader."""
 
 MIN_DEDUPE_BUFFER_BYTES = 1 << 20
 """Kafka's minimum per cleaner thread; there is one here."""
@@ -24,8 +24,10 @@ def contradictions(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
 
 
 def refused_at_start(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
-    """Values that Kafka's definitions allow, and with which a broker would shut clients or other brokers out, or have
-    no rest. A change at run time is bounded by `dynamic_changes`."""
+    """Values that Kafka allows, but with which a broker would lock out clients or other brokers, or never be idle.
+
+    `dynamic_changes` checks changes at run time.
+    """
     yield from contradictions(settings)
     for attribute, least, most, reason in _BOUNDS_AT_START:
         value = getattr(settings, attribute)

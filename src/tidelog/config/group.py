@@ -31,7 +31,7 @@ UNSUPPORTED_KAFKA_NAMES = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsumerGroupSettings:
-    """A setting that the group does not have comes from the coordinator."""
+    """Settings that the group does not override come from the coordinator."""
 
     consumer_heartbeat_interval_ms: int = setting(
         default=5000,
@@ -58,7 +58,7 @@ def group_defaults(broker: CoordinatorSettings) -> ConsumerGroupSettings:
 
 
 def bounds(broker: CoordinatorSettings) -> Mapping[str, tuple[int, int]]:
-    """By attribute: minimum and maximum that the broker allows."""
+    """Minimum and maximum that the broker allows, by attribute."""
     return {
         "consumer_heartbeat_interval_ms": (
             broker.group_consumer_min_heartbeat_interval_ms,

@@ -33,11 +33,11 @@ HARMLESS_VALUES: Mapping[str, frozenset[str]] = {
     "zookeeper.ssl.crl.enable": frozenset({"false"}),
     "zookeeper.ssl.ocsp.enable": frozenset({"false"}),
 }
-"""What asks for no more than a broker without any guard gives. Case does not matter."""
+"""Values that request no protection, in any case of letters: a broker without security satisfies them."""
 
 
 def guards(name: str, value: str) -> bool:
-    """Whether the setting would guard an Apache Kafka broker, which it cannot do here."""
+    """True if the setting would protect an Apache Kafka broker. It has no effect here, so the broker must not start."""
     if not value or value.lower() in HARMLESS_VALUES.get(name, ()):
         return False
     return name in GUARDING_NAMES or name.startswith(GUARDING_PREFIXES)

@@ -11,7 +11,7 @@ CLEANUP_POLICIES = ("compact", "delete")
 
 DECOMPRESSED_DEFAULT_BYTES = 64 * 1024 * 1024
 DECOMPRESSED_LIMIT_BYTES = 128 * 1024 * 1024
-"""What Tidelog's own readers take at most: a topic that allowed more would take records that they cannot show."""
+"""Limit of Tidelog's own readers: a topic must not accept records that they cannot read."""
 
 UNSUPPORTED_KAFKA_NAMES = frozenset(
     {
@@ -26,7 +26,7 @@ UNSUPPORTED_KAFKA_NAMES = frozenset(
         "remote.storage.enable",
     }
 )
-"""A topic that asks for one of these is refused: it would not get what it asks for."""
+"""Not supported: a topic that sets one of these is rejected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)

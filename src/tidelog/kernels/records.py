@@ -591,11 +591,8 @@ def raw_slice(data: bytes, position: i64, most: i64) -> list[tuple[int, int, int
 def decoded_slice(
     data: bytes, position: i64, most: i64, base_timestamp: i64
 ) -> list[tuple[int, int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]] | None]]:
-    """Decode up to `most` records from `position` on.
-
-    Returns for each the end of the record, offset delta, timestamp, key, value, and headers if there are any. Raises
-    ValueError at the first malformed record; to get the records before it, decode one record at a time.
-    """
+    """Decode up to `most` records from `position` on: end, offset delta, timestamp, key, value, headers or None.
+    Raises ValueError at the first malformed record; to get the records before it, decode one record at a time."""
     found: list[tuple[int, int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]] | None]] = []
     raw: tuple[int, int, int, int, int, bytes | None, int]
     record_end: i64 = 0

@@ -20,7 +20,7 @@ def stop_order(processes: Iterable[BrokerProcess], controller: int | None) -> li
 
 
 def stop(groups: Sequence[Sequence[BrokerProcess]], say: Callable[[str], None]) -> None:
-    """Each group when the group before it has stopped."""
+    """Stop one group after the other."""
     for group in groups:
         for process in group:
             ask_to_stop(process)

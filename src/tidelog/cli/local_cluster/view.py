@@ -18,7 +18,7 @@ class BrokerState(StrEnum):
     UP = "up"  # answers and is a live member of the cluster
     STARTING = "starting"  # runs, but is not in the cluster yet
     PAUSED = "paused"  # stopped with SIGSTOP
-    SUSPENDED = "suspended"  # answers but leads nothing, and reports the reason
+    SUSPENDED = "suspended"  # answers, but is suspended and leads no partition
     SILENT = "silent"  # a live member that does not answer
     DOWN = "down"
 
@@ -82,7 +82,7 @@ class ClusterView(NamedTuple):
     partitions: Sequence[PartitionView]
     at_ms: int
     suspensions: Mapping[BrokerId, str] = {}
-    """Why suspended brokers lead nothing."""
+    """Reasons why brokers are suspended."""
     stray_logs: Mapping[BrokerId, Sequence[str]] = {}
     """Directories of stray logs, by broker."""
 
