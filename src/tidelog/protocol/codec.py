@@ -22,7 +22,7 @@ _encoders: dict[tuple[type[Message], int], Encoder[Any]] = {}
 
 
 def decoder(message: type[M], version: int) -> Decoder[M]:
-    """Reads a message at a position of a frame; returns it and the position behind it; raises MalformedMessage.
+    """Reads a message at a position of a frame. Returns it and the position after it. Raises MalformedMessage.
 
     Records are views into the frame. Bytes after the message are ignored.
     """
@@ -31,7 +31,7 @@ def decoder(message: type[M], version: int) -> Decoder[M]:
 
 
 def encoder(message: type[M], version: int) -> Encoder[M]:
-    """Passes the parts of a message to `write` in order, records unchanged; raises UnencodableMessage."""
+    """Passes the encoded parts of a message to `write`, in order. Records are not copied. Raises UnencodableMessage."""
     found = _encoders.get((message, version))
     return found if found is not None else _compile_encoder(message, version)
 

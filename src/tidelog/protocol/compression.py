@@ -12,7 +12,7 @@ from tidelog.types import Buffer
 
 
 class Codec(IntEnum):
-    """The codec as the low three attribute bits of a batch hold it."""
+    """Codec numbers, as in the lowest three attribute bits of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -22,7 +22,7 @@ class Codec(IntEnum):
 
     @property
     def setting(self) -> str:
-        """The name that `compression.type` uses."""
+        """Name in the setting `compression.type`."""
         return "uncompressed" if self is Codec.NONE else self.name.lower()
 
 
@@ -50,12 +50,12 @@ class DecompressedTooLarge(CorruptMessage):
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`level` is that of the codec's own setting (compression.gzip.level and so on); None is the default."""
+    """`level`: as in the setting of the codec, such as compression.gzip.level. None: the codec's default."""
     return _COMPRESSORS[codec](data, level)
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    """Raises CorruptMessage if `data` is malformed, DecompressedTooLarge if it holds more than `limit_bytes`.
+    """Raises CorruptMessage for malformed data, DecompressedTooLarge if the result is larger than `limit_bytes`.
 
     Long data may be decompressed in a worker: all codecs release the interpreter lock.
     """
@@ -63,7 +63,7 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
 
 
 def decompress_start(codec: Codec, data: Buffer, most_bytes: int) -> tuple[bytes, bool]:
-    """The first `most_bytes`, or a few more, of what `data` holds, and whether that is all of it."""
+    """Decompress about the first `most_bytes`. Returns them, and whether that is all of the data."""
     match codec:
         case Codec.NONE:
             return bytes(data), True
@@ -78,7 +78,7 @@ def decompress_start(codec: Codec, data: Buffer, most_bytes: int) -> tuple[bytes
 
 
 def decompress_into(codec: Codec, data: Buffer, output: memoryview, limit_bytes: int) -> int | None:
-    """Bytes written to `output`, or None if it is too small; raises CorruptMessage as `decompress`.
+    """Decompress into `output`. Returns the number of bytes; None if `output` is too small. Raises CorruptMessage.
 
     Saves the memory of `decompress` if the codec can write to an existing buffer.
     """
@@ -135,7 +135,7 @@ def _start_of_gzip(data: Buffer, most_bytes: int) -> tuple[bytes, bool]:
 
 
 def _compress_snappy(data: Buffer, level: int | None) -> bytes:
-    """Raw blocks in the framing of snappy-java, which is what Java clients expect."""
+    """Raw blocks in the framing of snappy-java, which Java clients expect."""
     import cramjam
 
     view = memoryview(data)
@@ -147,7 +147,7 @@ def _compress_snappy(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
-    """Both forms that clients write: blocks in snappy-java's framing, and one bare block."""
+    """Accepts both forms that clients write: blocks in snappy-java's framing, and a single raw block."""
     output = bytearray()
     for block in _snappy_blocks(memoryview(data)):
         output += _decompress_snappy_block(block, limit_bytes - len(output))
@@ -217,7 +217,7 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _decompress_growing(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    """Frames need not have their decompressed size: try with a guess, then with more room, up to the limit."""
+    """A frame may lack its decompressed size: start with an estimate and enlarge the buffer, up to the limit."""
     capacity = min(limit_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GUESSED_RATIO))
     while True:
         output = bytearray(capacity)

@@ -1,11 +1,11 @@
 """Generator of decoders: one straight-line Python function per message and version.
 
-Bounds: indexing and unpacking past the end raise by themselves, and are turned into MalformedMessage once, around
-the whole function. What Python would cut short silently (slices) and what allocates by a number from the wire
-(arrays) is checked where it happens.
+Bounds: indexing and unpacking past the end of the frame raise exceptions, which the function turns into
+MalformedMessage in one place. Slices, which Python would shorten silently, and arrays, whose size comes from the wire,
+are checked where they are read.
 
-Values of fixed size that follow each other, together with the length or count of what comes next, are read by one
-unpack. A compact length is read as one byte and completed in the rare case that it has more.
+Consecutive values of fixed size, together with the length or count of the next value, are read by one unpack. A compact
+length is read as one byte; only longer ones need another call.
 """
 
 import struct
@@ -28,7 +28,7 @@ times its size, and much time. Responses come from a trusted broker, requests fr
 may set another limit."""
 
 FREE_NUMBERS = 64
-"""Arrays of up to so many numbers, such as the replicas of a partition, do not count against the limit."""
+"""Arrays of at most this many numbers, such as the replicas of a partition, do not count against the limit."""
 
 READ_ERRORS = (struct.error, IndexError, UnicodeDecodeError)
 
@@ -38,7 +38,8 @@ def compile_decoder(message: type[Message], version: int) -> Callable[..., Any]:
 
 
 class DecoderWriter:
-    """In the function: `view` the frame, `at` the position, `end` its end, `budget` the elements still allowed."""
+    """Variables of the generated function: `view` is the frame, `at` the position, `end` the end of the frame,
+    `budget` the number of elements that are still allowed."""
 
     def __init__(self, message: type[Message], version: int) -> None:
         self.message = message
@@ -62,7 +63,7 @@ class DecoderWriter:
         return source
 
     def _struct(self, struct_class: type[Struct]) -> str:
-        """Reads a struct into a new object, past its constructor; returns the variable that holds it."""
+        """Generate code that reads a struct into a new object without its constructor. Returns the variable's name."""
         source = self.source
         name = source.new_name("struct")
         new = source.constant("new", object.__new__)
@@ -84,7 +85,7 @@ class DecoderWriter:
         self.source.line(f"{target} = {text}")
 
     def _read_run(self) -> None:
-        """Reads the values collected so far, with one unpack."""
+        """Generate one unpack for the values collected so far."""
         if not self._run:
             return
         codes = [code for code, _ in self._run]
@@ -136,7 +137,7 @@ class DecoderWriter:
             source.line(f"{target}, at = {read_long}(view, at, {length})")
 
     def _length(self, prefix: str) -> str:
-        """Reads the length of records or the count of an array; -1 means null in all versions."""
+        """Generate code that reads the length of records or the count of an array; -1 means null in all versions."""
         source = self.source
         length = source.new_name(prefix)
         self._run.append(("B" if self.flexible else "i", length))

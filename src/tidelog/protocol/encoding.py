@@ -1,8 +1,7 @@
 """Generator of encoders: one straight-line Python function per message and version.
 
-It hands out parts in order: bytes that were packed, and records as they are. Values of fixed size that follow each
-other, together with the length or count of what comes next, are packed at once. Fields that the version lacks are
-left out.
+The function passes on parts in order: packed bytes, and records without copying. Consecutive values of fixed size,
+together with the length or count of the next value, are packed at once. Fields that the version lacks are omitted.
 """
 
 import struct
@@ -17,10 +16,10 @@ from tidelog.protocol.source import FunctionSource, literal_or_constant
 from tidelog.protocol.structs import Message, Struct
 
 ZERO_BYTE = "x"
-"""The code that packs a zero byte: null, or the absence of tagged fields, in flexible versions."""
+"""Generated code for a zero byte, which means null or no tagged fields in flexible versions."""
 
 SHORT_LENGTH = "B"
-"""The code of a compact length that fits one byte."""
+"""Generated code for a compact length that fits in one byte."""
 
 
 def compile_encoder(message: type[Message], version: int) -> Callable[..., Any]:
@@ -28,7 +27,7 @@ def compile_encoder(message: type[Message], version: int) -> Callable[..., Any]:
 
 
 class EncoderWriter:
-    """In the function: `message` what is encoded, `write` where the parts go."""
+    """Variables of the generated function: `message` is the object to encode, `write` takes the parts."""
 
     def __init__(self, message: type[Message], version: int) -> None:
         self.message = message
@@ -58,7 +57,7 @@ class EncoderWriter:
         self._write_run()
 
     def _write_run(self) -> None:
-        """Packs the values collected so far and forgets them."""
+        """Generate one pack for the values collected so far."""
         if self._run:
             self.source.line(f"{self._writer}({self._packed(self._run)})")
             self._run.clear()
@@ -127,7 +126,7 @@ class EncoderWriter:
                 raise TypeError("a fixed value is part of a run")
 
     def _length(self, value: str, code: str, long_length: Callable[[int], bytes]) -> None:
-        """Writes the run and the length of what comes next, which in flexible versions is compact and plus one."""
+        """Generate code for the collected values and the next length, which is compact and plus one if flexible."""
         source = self.source
         if not self.flexible:
             self._run.append((code, f"len({value})"))

@@ -20,4 +20,4 @@ class UnknownApi(Exception):
 
 
 class UnencodableMessage(ValueError):
-    """A value does not fit its field: a text longer than 32,767 bytes, a number out of range."""
+    """A value does not fit its field, such as a string of more than 32,767 bytes or a number out of range."""

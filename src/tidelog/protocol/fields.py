@@ -46,15 +46,15 @@ class Fixed(NamedTuple):
 
 
 class Text(NamedTuple):
-    """UTF-8 text after its length."""
+    """Length-prefixed UTF-8 string."""
 
 
 class Records(NamedTuple):
-    """Record batches after their length; never parsed and never copied."""
+    """Length-prefixed record batches, neither parsed nor copied."""
 
 
 class Binary(NamedTuple):
-    """Bytes after their length, copied out of the frame, because they outlive it."""
+    """Length-prefixed bytes, copied because they outlive the frame."""
 
 
 class Array(NamedTuple):

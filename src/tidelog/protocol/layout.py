@@ -35,6 +35,6 @@ def minimum_bytes(type_: FieldType, version: int, flexible: bool) -> int:
 def struct_minimum_bytes(struct: type[Struct], version: int, flexible: bool) -> int:
     total = 1 if flexible else 0
     for field in plain_fields(struct, version):
-        # A nullable struct can be one byte, the mark that it is null.
+        # A nullable struct can be a single byte, which marks it as null.
         total += 1 if isinstance(field.type, Nested) else minimum_bytes(field.type, version, flexible)
     return total

@@ -27,7 +27,7 @@ SHORT_VARINTS = [bytes([value]) for value in range(SHORT_LENGTH_END)]
 
 
 def finish_varint(view: Buffer, position: int, first_byte: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte, above 127, was read already."""
+    """Read the rest of an unsigned varint. Its first byte, which is above 127, was read already."""
     value = first_byte & 0x7F
     shift = 7
     while shift < 35:

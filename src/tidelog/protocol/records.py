@@ -40,7 +40,7 @@ SLICE_RECORDS: Final = 500
 
 FIRST_ROOM_BYTES: Final = 256 * 1024
 ROOM_FACTOR: Final = 4
-"""Bytes decompressed at first, and added each time that was not enough."""
+"""Initial size of the decompression buffer, and its growth each time it is too small."""
 
 _SHORT_LIMIT: Final = 256
 _INT64_LIMIT: Final = 1 << 63
@@ -70,7 +70,7 @@ class RawRecord(NamedTuple):
     timestamp_delta: int
     offset_delta: int
     offset_position: int
-    """From here to `end` nothing depends on the batch's timestamps."""
+    """Position from which on no byte depends on the batch's base timestamp."""
     key: bytes | None
     value_position: int
 
@@ -90,7 +90,7 @@ class EndMarker(NamedTuple):
 
 
 def write_varint(output: bytearray, value: int) -> None:
-    """A zigzag number in groups of seven bits, for 32 and 64 bits alike."""
+    """Zigzag varint of a 32-bit or 64-bit number."""
     rest = value << 1 if value >= 0 else (-value << 1) - 1
     while rest > 0x7F:
         output.append(rest & 0x7F | 0x80)
@@ -105,7 +105,7 @@ def _varint(value: int) -> bytes:
 
 
 _SHORT_VARINTS: Final = tuple(_varint(value) for value in range(_SHORT_LIMIT))
-"""Most numbers in records are small: the lengths of their keys and values, and how far they are from the first one."""
+"""Varints of small numbers. Most numbers in records are small: lengths and deltas."""
 
 
 def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
@@ -136,7 +136,7 @@ def _read_long_varint(data: bytes, position: int, bits: int) -> tuple[int, int]:
 
 
 def payload_of(batch: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """The records of a batch as they are written one after another, decompressed."""
+    """Decompressed records of a batch."""
     return decompress(codec_of(header), _compressed_payload(batch, header), limit_bytes)
 
 
@@ -182,16 +182,16 @@ def is_tombstone(payload: bytes, record: RawRecord) -> bool:
 
 
 def records_of(batch: Buffer) -> Iterator[Record]:
-    """All records of one batch, with their own offsets and timestamps, decompressed and decoded as they are asked for.
+    """Records of one batch with their offsets and timestamps, decompressed and decoded in slices on demand.
 
-    A batch of a few kilobytes may hold millions of them: who takes one pays for a slice.
+    A batch of a few kilobytes may have millions of records: reading the first one costs one slice.
     """
     for found in slices_of(batch):
         yield from found
 
 
 def slices_of(batch: Buffer) -> Iterator[list[Record]]:
-    """The same, in slices between which a reader may do something else."""
+    """Like `records_of`, in slices, so that a reader can yield to other tasks in between."""
     if len(batch) < HEADER_BYTES:
         raise CorruptMessage(f"{len(batch)} bytes are less than the header of a batch")
     header = read_header(batch)
@@ -236,7 +236,7 @@ def _record(
         raise CorruptMessage(f"offset delta {offset_delta} is outside of its batch")
     if header.has_log_append_time:
         timestamp = header.max_timestamp
-    # Names that are no text are shown as Java clients show them.
+    # Header names that are not UTF-8 are decoded like in Java clients.
     named = () if headers is None else tuple((name.decode(errors="replace"), content) for name, content in headers)
     return _new_record(Record, (header.base_offset + offset_delta, timestamp, key, value, named))
 
@@ -347,7 +347,7 @@ def _write_bytes(output: bytearray, value: bytes | None) -> None:
 def with_base_timestamp(
     payload: bytes, records: Iterable[RawRecord], old_base_timestamp: int, new_base_timestamp: int
 ) -> bytearray:
-    """The same records, written relative to another base timestamp."""
+    """The same records, encoded relative to another base timestamp."""
     output = bytearray()
     for record in records:
         head = bytearray(1)

@@ -40,7 +40,7 @@ class Struct(metaclass=StructMeta):
     __flexible__: ClassVar[Versions] = NO_VERSIONS
 
     def __init__(self, *values: Any, **named_values: Any) -> None:
-        # Compiled when the first of its class is made, since most classes never are; it then takes this one's place.
+        # The constructor is generated at the first call and replaces this one: most classes are never used.
         initializer = _compile_initializer(type(self))
         type.__setattr__(type(self), "__init__", initializer)
         initializer(self, *values, **named_values)

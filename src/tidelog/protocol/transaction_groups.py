@@ -9,13 +9,13 @@ from typing import NamedTuple, TypeAlias
 
 PREFIX = "tidelog-group-"
 FEATURE = "tidelog.transaction.groups"
-"""Told by brokers that have them, among their supported features."""
+"""Name of the feature by which brokers announce transaction groups in ApiVersions."""
 
 _MEMBER = re.compile(rf"({re.escape(PREFIX)}[^#]+)#(\d{{1,19}})\.(\d{{1,5}})-.+", re.DOTALL)
 
 
 class PlainId(NamedTuple):
-    """Of a producer that has its transactions for itself."""
+    """Transactional id of an ordinary producer, which commits its own transactions."""
 
     text: str
 
@@ -25,7 +25,7 @@ class PlainId(NamedTuple):
 
 
 class GroupId(NamedTuple):
-    """Of a transaction group, and of the driver that opens and ends it."""
+    """Transactional id of a transaction group, used by the driver that opens and ends it."""
 
     text: str
 
@@ -35,13 +35,13 @@ class GroupId(NamedTuple):
 
 
 class MemberId(NamedTuple):
-    """Of a producer that writes for a transaction group."""
+    """Transactional id of a producer that writes for a transaction group."""
 
     text: str
     group_id: str
     producer_id: int
     producer_epoch: int
-    """Of the group, as its driver has opened it."""
+    """Producer id and epoch of the group as its driver opened it."""
 
     @property
     def coordinator_key(self) -> str:
@@ -75,5 +75,5 @@ def parse_transactional_id(text: str) -> TransactionalId:
 
 
 def coordinator_key(transactional_id: str) -> str:
-    """By which a coordinator is chosen."""
+    """Key by which the coordinator is chosen."""
     return parse_transactional_id(transactional_id).coordinator_key

@@ -1,7 +1,7 @@
 """Coordinator shard: one partition of an internal topic that this broker leads, with its state machine (R10).
 
 A step is one synchronous change: decide, append, replay, and register the replies that wait for the commit.
-Gathered steps decide at once and share one batch, which is appended and replayed at the end of the event loop turn.
+Batched steps decide at once and share one batch, which is appended and replayed at the end of the event loop turn.
 The shard ends in the same step in which the partition loses its leadership: no reply is sent later, even if the high
 watermark advances under the next leader.
 """
@@ -104,7 +104,7 @@ class Shard(Generic[M]):
         self.context = context
         self._commits = Commits()
         self._batched: Effects | None = None
-        """Gathered steps of this event loop turn, appended together at its end."""
+        """Batched steps of this event loop turn, appended together at its end."""
         self._batch_room_bytes = 0
         self._written_end = 0
         """The machine has replayed all records before this offset."""

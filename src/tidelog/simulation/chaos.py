@@ -32,7 +32,7 @@ PATIENCE_S = 180.0
 CHECK_S = 0.1
 LEADER_CHECK_S = 5
 WHOLE_CHECK_ROUNDS = 50
-"""Changes are checked when they happen; every so many rounds the whole cluster is checked."""
+"""Rounds between two checks of the whole cluster. Changes are checked when they happen."""
 
 
 @dataclass(slots=True)

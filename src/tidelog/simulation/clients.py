@@ -102,7 +102,7 @@ class Writer:
         try:
             delivery = await producer.enqueue(target.topic, value, partition=target.partition)
         except NoSuchPartition:
-            self._history.refuse(write)  # a broker that is cut off has told of fewer partitions meanwhile
+            self._history.refuse(write)  # a broker that is cut off may have returned fewer partitions meanwhile
             return
         task = asyncio.get_running_loop().create_task(self._follow(delivery, write))
         self._waiting[task] = None

@@ -26,7 +26,7 @@ class LostDisks:
         return len(self.lost | {broker_id}) < self._config.min_in_sync_replicas
 
     def _is_only_member(self, broker_id: BrokerId) -> bool:
-        """Of a partition that was created below min ISR: without this disk nobody may lead it, as in Kafka."""
+        """True if a partition created below min ISR has only this replica: without its disk, no leader is possible."""
         return any(
             {*stored.state.in_sync_replicas, *stored.state.eligible_replicas} == {broker_id}
             for _, stored in stored_partitions(self._cluster.store_state)

@@ -100,8 +100,8 @@ class StoreAudit:
         if before is not None and after.version <= before.version:
             self._note("I6", topic_partition, after, f"version {after.version} follows version {before.version}")
         if before is None or not is_in_use(self._store):
-            # Nobody acts on what a takeover has registered before it is done: the next controller does it anew, and
-            # may find other logs, so that another leader is to lead in the same epoch (R44).
+            # Nobody acts on the states of an unfinished takeover. The next controller repeats it and may find other
+            # logs, so that the same epoch may get another leader (R44).
             self._check_controller(session_id, topic_partition, after)
         else:
             self._check_successor(session_id, topic_partition, before, found)
@@ -111,7 +111,7 @@ class StoreAudit:
     def _check_successor(
         self, session_id: int, topic_partition: TopicPartition, before: PartitionState, found: Stored
     ) -> None:
-        """A state that follows one which brokers may have acted on."""
+        """Check a state that follows a state on which brokers may have acted."""
         after = found.state
         if after.leader_epoch > before.leader_epoch:
             self._check_controller(session_id, topic_partition, after)

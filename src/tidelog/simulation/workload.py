@@ -125,7 +125,7 @@ class Workload:
         return self._is_settled
 
     def unsettled(self) -> list[str]:
-        """Why not."""
+        """Reasons why the workload is not settled."""
         if self._is_settled:
             return []
         return [line for work in (*self._works, self._final) for line in work.unsettled()]

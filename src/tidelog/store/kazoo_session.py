@@ -1,7 +1,7 @@
 """One ZooKeeper session through kazoo, whose thread talks to the server.
 
-Answers, watch events and connection changes reach the event loop in the order in which kazoo read them: a watch event
-never overtakes the answer to the request that set the watch.
+Responses, watch events and connection changes reach the event loop in the order in which kazoo read them: a watch event
+never overtakes the response to the request that set the watch.
 """
 
 import asyncio

@@ -58,11 +58,11 @@ class MemoryStoreState:
         self.children: dict[str, set[str]] = {ROOT: set()}
         self.sessions: dict[int, MemoryStore] = {}
         self.latency_s = 0.0
-        """Latency of requests, answers and events: a write may take effect and its answer be lost."""
+        """Latency of requests, responses and events. A write may take effect although its response is lost."""
         self.draw_latency_s: Callable[[], float] | None = None
         """Random latency of one message; without it every message takes `latency_s`."""
         self.answer_delay_s: Callable[[int], float] = lambda session_id: 0.0
-        """Additional latency of answers and events to this session."""
+        """Additional latency of responses and events to this session."""
         self._step_faults: dict[int, StepFault] = {}
         self._stalls: dict[int, Stall] = {}
         self._cut_off: dict[int, MemoryStore] = {}
@@ -79,7 +79,7 @@ class MemoryStoreState:
         return self.latency_s if self.draw_latency_s is None else self.draw_latency_s()
 
     def break_step(self, session_id: int, kind: "StepFaultKind", writes_before: int, away_s: float) -> None:
-        """After this many more writes of the session, the next one fails in this way."""
+        """Let a write of the session fail in this way, after `writes_before` successful ones."""
         self._step_faults[session_id] = StepFault(kind, writes_before, away_s)
 
     def next_step_fault(self, session_id: int) -> "StepFault | None":
@@ -173,7 +173,7 @@ class MemoryStoreState:
         store.lease.hold()
 
     def crash(self, session_id: int, noticed_after_s: float = 0.0) -> None:
-        """The owner of the session died; the store ends the session after a while."""
+        """The owner of the session died. The store ends the session after `noticed_after_s`."""
         store = self.sessions[session_id]
         self._cut_off[session_id] = store
         self._crashed.add(session_id)
@@ -207,7 +207,7 @@ class MemoryStoreState:
             store.session_ended()
 
     def lose(self) -> None:
-        """An empty store takes its place: it knows nobody's session, and counts its writes from the beginning."""
+        """Replace the state by an empty one, without sessions, and with transaction ids from 1."""
         for callback in self.on_lost:
             callback()
         self.nodes, self.children = {ROOT: ROOT_NODE}, {ROOT: set()}

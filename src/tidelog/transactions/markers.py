@@ -72,8 +72,8 @@ class _PendingMarker:
             self.on_written(done)
 
 
-class _Lane(BrokerRequestQueue[_PendingMarker, set[TopicPartition]]):
-    """What one broker is to be told, or what has no leader for now."""
+class _BrokerMarkers(BrokerRequestQueue[_PendingMarker, set[TopicPartition]]):
+    """Markers for one broker. The queue of NO_BROKER has those whose partitions have no leader."""
 
     def __init__(self, send: Callable[[], Awaitable[None]]) -> None:
         super().__init__(
@@ -102,7 +102,7 @@ class MarkerSender:
         self._image = image
         self._seen = image()
         self._pending: dict[int, set[_PendingMarker]] = defaultdict(set)
-        self._lanes: dict[BrokerId, _Lane] = {}
+        self._by_broker: dict[BrokerId, _BrokerMarkers] = {}
         self._missing: set[TopicPartition] = set()
         """Partitions that were missing from the image at the last check."""
         self._is_closed = False
@@ -122,17 +122,17 @@ class MarkerSender:
         """Drop the markers of a partition that another broker coordinates now: that broker sends them."""
         for pending in self._pending.pop(coordinator_partition, ()):
             pending.left.clear()
-            for lane in self._lanes.values():
-                lane.queue.pop(pending, None)
-                lane.refused.pop(pending, None)
+            for markers in self._by_broker.values():
+                markers.queue.pop(pending, None)
+                markers.refused.pop(pending, None)
 
     def on_image(self, image: ClusterImage) -> None:
         """Reassign markers to new leaders, also those in flight to a previous leader."""
         if image.topics is self._seen.topics and image.brokers is self._seen.brokers:
             return
         self._seen = image
-        for broker_id, lane in list(self._lanes.items()):
-            for waiting in (lane.queue, lane.refused, lane.flight):
+        for broker_id, markers in list(self._by_broker.items()):
+            for waiting in (markers.queue, markers.refused, markers.flight):
                 self._follow_leaders(broker_id, waiting)
 
     def _follow_leaders(self, broker_id: BrokerId, waiting: dict[_PendingMarker, set[TopicPartition]]) -> None:
@@ -151,8 +151,8 @@ class MarkerSender:
     @property
     def unknown_destination_count(self) -> int:
         """Number of partitions that lack a marker and have no leader."""
-        lane = self._lanes.get(NO_BROKER)
-        return 0 if lane is None else sum(map(len, lane.queue.values()))
+        markers = self._by_broker.get(NO_BROKER)
+        return 0 if markers is None else sum(map(len, markers.queue.values()))
 
     @property
     def oldest_age_s(self) -> float:
@@ -166,10 +166,10 @@ class MarkerSender:
 
     async def close(self) -> None:
         self._is_closed = True
-        for lane in self._lanes.values():
-            if lane.timer is not None:
-                lane.timer.cancel()
-        await close_queues(self._lanes.values())
+        for markers in self._by_broker.values():
+            if markers.timer is not None:
+                markers.timer.cancel()
+        await close_queues(self._by_broker.values())
 
     # ---- queues by leader
 
@@ -182,37 +182,37 @@ class MarkerSender:
     def _assign(self, pending: _PendingMarker, partitions: Iterable[TopicPartition]) -> None:
         for topic_partition in sorted(partitions):  # sorted, so that the order does not depend on string hashes
             leader = self._leader_of(topic_partition)
-            lane = self._lane_to(leader)
-            lane.queue[pending].add(topic_partition)
-            self._run(lane)
+            markers = self._markers_for(leader)
+            markers.queue[pending].add(topic_partition)
+            self._run(markers)
 
-    def _lane_to(self, broker_id: BrokerId) -> _Lane:
-        lane = self._lanes.get(broker_id)
-        if lane is None:
+    def _markers_for(self, broker_id: BrokerId) -> _BrokerMarkers:
+        markers = self._by_broker.get(broker_id)
+        if markers is None:
             if broker_id == NO_BROKER:
-                lane = _Lane(self._wait_for_leaders)
+                markers = _BrokerMarkers(self._wait_for_leaders)
             else:
-                lane = _Lane(lambda: self._send_to(broker_id))
-            self._lanes[broker_id] = lane
-        return lane
+                markers = _BrokerMarkers(lambda: self._send_to(broker_id))
+            self._by_broker[broker_id] = markers
+        return markers
 
-    def _run(self, lane: _Lane) -> None:
+    def _run(self, markers: _BrokerMarkers) -> None:
         if not self._is_closed:
-            lane.run()
+            markers.run()
 
     async def _wait_for_leaders(self) -> None:
         """Drop partitions of deleted topics. `on_image` handles new leaders."""
-        lane = self._lanes[NO_BROKER]
+        markers = self._by_broker[NO_BROKER]
         await asyncio.sleep(MISSING_TOPIC_GRACE_S)
-        waiting = {each for partitions in lane.queue.values() for each in partitions}
+        waiting = {each for partitions in markers.queue.values() for each in partitions}
         before, self._missing = self._missing, {each for each in waiting if self._image().partition(each) is None}
-        for pending, partitions in list(lane.queue.items()):
+        for pending, partitions in list(markers.queue.items()):
             gone = partitions & self._missing & before
             partitions -= gone
             if not partitions:
-                del lane.queue[pending]
+                del markers.queue[pending]
             self._on_gone(pending, gone)
-        if not lane.queue:
+        if not markers.queue:
             self._missing = set()
 
     def _on_gone(self, pending: _PendingMarker, partitions: set[TopicPartition]) -> None:
@@ -234,57 +234,57 @@ class MarkerSender:
     # ---- requests
 
     async def _send_to(self, broker_id: BrokerId) -> None:
-        lane = self._lanes[broker_id]
-        if not await self._send_once(broker_id, lane):
-            await asyncio.sleep(lane.lost.next_s())
+        markers = self._by_broker[broker_id]
+        if not await self._send_once(broker_id, markers):
+            await asyncio.sleep(markers.lost.next_s())
 
-    async def _send_once(self, broker_id: BrokerId, lane: _Lane) -> bool:
+    async def _send_once(self, broker_id: BrokerId, markers: _BrokerMarkers) -> bool:
         """True if the broker answered."""
-        lane.flight = flight = lane.take()
+        markers.flight = flight = markers.take()
         request = WriteTxnMarkersRequest([_message(pending.marker, parts) for pending, parts in flight.items()])
         try:
             answer = await self._links.ask(broker_id, request, WriteTxnMarkersResponse, REQUEST_TIMEOUT_S)
-            lane.lost.reset()
-            self._on_answer(broker_id, lane, answer)
+            markers.lost.reset()
+            self._on_answer(broker_id, markers, answer)
         except ConnectionLost as error:
             logger.info("failed to write markers, retrying broker=%d error=%s", broker_id, error)
         except Exception:
             logger.exception("failed to write markers, retrying broker=%d", broker_id)
-        is_answered = not lane.flight
-        lane.put_back(lane.flight)
-        lane.flight = {}
+        is_answered = not markers.flight
+        markers.put_back(markers.flight)
+        markers.flight = {}
         return is_answered
 
-    def _on_answer(self, broker_id: BrokerId, lane: _Lane, answer: WriteTxnMarkersResponse) -> None:
+    def _on_answer(self, broker_id: BrokerId, markers: _BrokerMarkers, answer: WriteTxnMarkersResponse) -> None:
         codes_by_producer = _codes(answer)
-        for pending, partitions in list(lane.flight.items()):
+        for pending, partitions in list(markers.flight.items()):
             codes = codes_by_producer.get(pending.marker.producer_id, {})
             # Includes partitions that moved to another leader: if this broker wrote the marker, it is written.
             self._on_written(pending, [each for each in pending.left if _is_done(codes.get(each))])
-            del lane.flight[pending]
+            del markers.flight[pending]
             if partitions & pending.left:
-                self._on_refused(broker_id, lane, pending, partitions & pending.left)
+                self._on_refused(broker_id, markers, pending, partitions & pending.left)
                 self._log_refused(broker_id, pending, partitions & pending.left, codes)
-        if not lane.refused:
-            lane.refusals.reset()
+        if not markers.refused:
+            markers.refusals.reset()
 
     def _on_refused(
-        self, broker_id: BrokerId, lane: _Lane, pending: _PendingMarker, partitions: set[TopicPartition]
+        self, broker_id: BrokerId, markers: _BrokerMarkers, pending: _PendingMarker, partitions: set[TopicPartition]
     ) -> None:
         """Retry after a pause, or at once if there is another leader."""
         moved = {each for each in partitions if self._leader_of(each) != broker_id}
         self._assign(pending, moved)
         if partitions - moved:
-            lane.refused[pending] |= partitions - moved
-            if lane.timer is None:
+            markers.refused[pending] |= partitions - moved
+            if markers.timer is None:
                 loop = asyncio.get_running_loop()
-                lane.timer = loop.call_later(lane.refusals.next_s(), self._retry_refused, broker_id, lane)
+                markers.timer = loop.call_later(markers.refusals.next_s(), self._retry_refused, broker_id, markers)
 
-    def _retry_refused(self, broker_id: BrokerId, lane: _Lane) -> None:
-        lane.timer = None
-        lane.put_back(lane.refused)
-        lane.refused.clear()
-        self._run(lane)
+    def _retry_refused(self, broker_id: BrokerId, markers: _BrokerMarkers) -> None:
+        markers.timer = None
+        markers.put_back(markers.refused)
+        markers.refused.clear()
+        self._run(markers)
 
     def _log_refused(
         self, broker_id: BrokerId, pending: _PendingMarker, left: set[TopicPartition], codes: dict[TopicPartition, int]

@@ -13,7 +13,7 @@ from tidelog.protocol.internal.consumer_protocol import (
 from tidelog.protocol.internal.versioned import VERSION_BYTES, encode_versioned, version_of
 
 LAST_VERSION = 3
-"""First bytes of newer versions."""
+"""Last known version. Newer versions begin with the same fields, so they are decoded as this one."""
 
 
 def subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:

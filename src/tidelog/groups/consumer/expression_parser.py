@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 MAX_REPETITIONS = 1_000
-"""As in RE2."""
+"""Maximum count of a repetition, as in RE2."""
 MAX_DEPTH = 100
 MAX_OCTAL_DIGITS = 3
 
@@ -106,7 +106,7 @@ class _Parser:
         self._ignores_case = False
         self._dot_is_all = False
         self._names: set[str] = set()
-        """Of groups."""
+        """Names of named groups."""
 
     # ---- characters of the text
 

@@ -5,7 +5,7 @@ literals, `.`, classes with ranges, negation and `[:alpha:]`, `\\d \\D \\w \\W \
 `\\Q...\\E`), groups of all kinds, `|`, `* + ? {n} {n,} {n,m}` greedy or not, `^ $ \\A \\z \\b \\B`, and the flags `i`,
 `s`, `m`, `U`. As in RE2 there are no back references, lookaheads or lookbehinds: no expression can take exponential
 time. Supported Unicode classes are the categories (`\\pL`, `\\p{Nd}`), `Any`, `Latin` and `Common`. Other scripts are
-refused: RE2 has them, topic names do not.
+rejected: RE2 has them, but topic names cannot contain them.
 
 An expression is compiled to a nondeterministic automaton (Thompson). Sets of states are cached, so that most names cost
 one lookup per character; the cost of the rest is limited.

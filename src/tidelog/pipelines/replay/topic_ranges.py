@@ -164,7 +164,7 @@ def _assignment(partitions: Iterable[TopicPartition]) -> str:
 
 
 def refuse_state(frame: "DataFrame", sink: str) -> None:
-    """Refuses stateful queries: their state is in the checkpoint and cannot be rebuilt from a range of offsets."""
+    """Rejects stateful queries: their state is in the checkpoint and cannot be rebuilt from a range of offsets."""
     if not frame.isStreaming:
         raise ReplayRefused(f"sink {sink} reads no topic: there is nothing to replay")
     java_frame: Any = frame._jdf
@@ -177,7 +177,7 @@ def refuse_state(frame: "DataFrame", sink: str) -> None:
 
 
 def state_in(plan: Any) -> str | None:
-    """What the first stateful operator of a streaming plan (a Java object) does; None if there is none."""
+    """Description of the first stateful operator in a streaming plan (a Java object); None if there is none."""
     if not plan.isStreaming():
         return None
     children = [plan.children().apply(index) for index in range(plan.children().size())]

@@ -16,4 +16,4 @@ class RemainingPartition(Struct):
 
 class ControlledShutdownResponse(Response, key=7, versions="3", flexible="3+"):
     error_code: int = int16()
-    remaining_partitions: list[RemainingPartition] = array(RemainingPartition)  # those it still leads
+    remaining_partitions: list[RemainingPartition] = array(RemainingPartition)  # partitions that the broker still leads

@@ -12,8 +12,8 @@ class CreatePartitionsAssignment(Struct):
 
 class CreatePartitionsTopic(Struct):
     name: str = string()
-    count: int = int32()  # with those that exist
-    # Of the new ones; null: chosen by the controller.
+    count: int = int32()  # including existing partitions
+    # Replicas of the new partitions; null: the controller chooses.
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, nullable="0+")
 
 

@@ -20,7 +20,7 @@ class CreatableTopicConfig(Struct):
 class CreatableTopic(Struct):
     name: str = string()
     num_partitions: int = int32()  # -1: the broker's default, or given by `assignments`
-    replication_factor: int = int16()  # likewise
+    replication_factor: int = int16()  # -1: the broker's default, or given by `assignments`
     assignments: list[CreatableReplicaAssignment] = array(CreatableReplicaAssignment)
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
@@ -47,7 +47,7 @@ class CreatableTopicResult(Struct):
     topic_id: Uuid = uuid(versions="7+")
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
-    topic_config_error_code: int = int16(versions="5+", tag=0)  # why `configs` is null
+    topic_config_error_code: int = int16(versions="5+", tag=0)  # error because of which `configs` is null
     num_partitions: int = int32(versions="5+", default=-1)
     replication_factor: int = int16(versions="5+", default=-1)
     configs: list[CreatableTopicConfigs] | None = array(CreatableTopicConfigs, versions="5+", nullable="5+")

@@ -26,4 +26,4 @@ class DescribeClusterResponse(Response, key=60, versions="0-2", flexible="0+"):
     cluster_id: str = string()
     controller_id: int = int32(default=-1)
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
-    cluster_authorized_operations: int = int32(default=-(2**31))  # not asked for
+    cluster_authorized_operations: int = int32(default=-(2**31))  # not requested

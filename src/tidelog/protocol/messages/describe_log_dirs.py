@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what the log directories of a broker hold, and their space."""
+"""DescribeLogDirs: replicas in the log directories of a broker, with their sizes and free space."""
 
 from collections.abc import Sequence
 
@@ -20,22 +20,22 @@ class OutOfSyncReplica(Struct):
     """Why a replica is not in sync with its leader."""
 
     replica_id: int = int32()
-    rule: str = string()  # which rule keeps it out
+    rule: str = string()  # the rule that keeps the replica out of the ISR
     since_ms: int = int64()
-    behind: int = int64()  # offsets that it lacks; -1 is not known
-    remedy: str = string()  # what lets it back
+    behind: int = int64()  # number of missing offsets; -1 if unknown
+    remedy: str = string()  # condition under which it rejoins the ISR
 
 
 class DescribeLogDirsPartition(Struct):
     partition_index: int = int32()
     partition_size: int = int64()
-    offset_lag: int = int64()  # behind the high watermark; of a future log behind the current one
+    offset_lag: int = int64()  # lag behind the high watermark; lag of a future log behind the current log
     is_future_key: bool = boolean()  # being moved here from another directory
     out_of_sync: list[OutOfSyncReplica] = array(OutOfSyncReplica, versions="2+", tag=10000)
     """Specific to Tidelog: set by the leader of the partition. Other clients skip it."""
     fetch_failure: str = string(versions="2+", tag=10001)
     """Specific to Tidelog: why this follower's fetches fail; empty if they do not."""
-    # Specific to Tidelog, too: what a controller must know before it elects a replica that restarted uncleanly (R42).
+    # Specific to Tidelog: the controller needs these before it elects a replica that restarted uncleanly (R42).
     log_end_offset: int = int64(versions="2+", default=-1, tag=10002)
     last_epoch: int = int32(versions="2+", default=-1, tag=10003)  # the leader epoch of the last record
 

@@ -17,7 +17,7 @@ class DescribeProducersRequest(Request, key=61, versions="0", flexible="0+"):
 
 class ProducerState(Struct):
     producer_id: int = int64()
-    producer_epoch: int = int32()  # an int16 everywhere else
+    producer_epoch: int = int32()  # int32 in this message only; int16 in all others
     last_sequence: int = int32(default=-1)
     last_timestamp: int = int64(default=-1)
     coordinator_epoch: int = int32()

@@ -11,7 +11,7 @@ class EndTxnRequest(Request, key=26, versions="0-5", flexible="3+"):
     producer_id: int = int64()
     producer_epoch: int = int16()
     committed: bool = boolean()
-    # Specific to Tidelog: the end of a transaction group (the members that count, and what is done once they do).
+    # Specific to Tidelog, for a transaction group: the batch id, and the members to commit.
     group_batch_id: int = int64(versions="3+", default=-1, tag=10000)
     group_winners: Sequence[str] = array(string, versions="3+", tag=10001)
 

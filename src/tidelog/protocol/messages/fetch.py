@@ -25,7 +25,7 @@ class FetchPartition(Struct):
     log_start_offset: int = int64(versions="5+", default=-1)
     partition_max_bytes: int = int32()
     replica_directory_id: Uuid = uuid(versions="17+", tag=0)
-    high_watermark: int = int64(versions="18+", default=2**63 - 1, tag=1)  # the follower's own
+    high_watermark: int = int64(versions="18+", default=2**63 - 1, tag=1)  # log start offset of the follower
 
 
 class FetchTopic(Struct):
@@ -46,7 +46,7 @@ class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
     replica_state: ReplicaState | None = nested(ReplicaState, versions="15+", tag=1)  # None for consumers
     max_wait_ms: int = int32()
     min_bytes: int = int32()
-    max_bytes: int = int32(default=2**31 - 1)  # of the response; the first batch is sent even if it is larger
+    max_bytes: int = int32(default=2**31 - 1)  # limit of the response; the first batch is sent even if it is larger
     isolation_level: int = int8()
     session_id: int = int32(versions="7+")
     session_epoch: int = int32(versions="7+", default=-1)  # -1: no session; 0: a new one (KIP-227)
@@ -84,7 +84,7 @@ class PartitionData(Struct):
     diverging_epoch: EpochEndOffset | None = nested(EpochEndOffset, versions="12+", tag=0)
     current_leader: LeaderIdAndEpoch | None = nested(LeaderIdAndEpoch, versions="12+", tag=1)
     snapshot_id: SnapshotId | None = nested(SnapshotId, versions="12+", tag=2)  # of the metadata log only
-    # Null for readers of uncommitted records.
+    # Null for read_uncommitted consumers.
     aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, nullable="0+")
     preferred_read_replica: int = int32(versions="11+", default=-1)  # where to fetch instead (KIP-392)
     # Kafka answers with empty records, never with null.

@@ -7,7 +7,9 @@ from tidelog.protocol.structs import Request, Response
 class InitProducerIdRequest(Request, key=22, versions="0-5", flexible="2+"):
     transactional_id: str | None = string(nullable="0+")  # null for a producer that is idempotent only
     transaction_timeout_ms: int = int32()
-    producer_id: int = int64(versions="3+", default=-1)  # what the producer has, to get its next epoch (KIP-360)
+    producer_id: int = int64(
+        versions="3+", default=-1
+    )  # current id and epoch of a producer that requests its next epoch (KIP-360)
     producer_epoch: int = int16(versions="3+", default=-1)
 
 

@@ -9,7 +9,7 @@ from tidelog.types import Uuid
 
 class LeaderAndIsrPartitionState(Struct):
     partition_index: int = int32()
-    controller_epoch: int = int32()  # in which this leader was chosen
+    controller_epoch: int = int32()  # epoch of the controller that elected this leader
     leader: int = int32()
     leader_epoch: int = int32()
     isr: Sequence[int] = array(int32)
@@ -41,7 +41,7 @@ class LeaderAndIsrRequest(Request, key=4, versions="5-7", flexible="4+"):
     controller_id: int = int32()
     is_kraft_controller: bool = boolean(versions="7+")
     controller_epoch: int = int32()
-    broker_epoch: int = int64(default=-1)  # of the broker that is meant (R39)
+    broker_epoch: int = int64(default=-1)  # broker epoch of the receiver (R39)
     type: int = int8()  # 0 unknown, 1 incremental, 2 all partitions of the broker
     topic_states: list[LeaderAndIsrTopicState] = array(LeaderAndIsrTopicState)
     live_leaders: list[LeaderAndIsrLiveLeader] = array(LeaderAndIsrLiveLeader)

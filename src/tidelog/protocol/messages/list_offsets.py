@@ -16,7 +16,7 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsRequest(Request, key=2, versions="1-11", flexible="6+"):
-    replica_id: int = int32()  # -1 for consumers, who see the high watermark as the end
+    replica_id: int = int32()  # -1 for consumers, for which the log ends at the high watermark
     isolation_level: int = int8(versions="2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
     timeout_ms: int = int32(versions="10+")

@@ -39,11 +39,11 @@ class MetadataResponsePartition(Struct):
 
 class MetadataResponseTopic(Struct):
     error_code: int = int16()
-    name: str | None = string(nullable="12+")  # null where the id asked for is unknown
+    name: str | None = string(nullable="12+")  # null if the requested id is unknown
     topic_id: Uuid = uuid(versions="10+")
     is_internal: bool = boolean(versions="1+")
     partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
-    topic_authorized_operations: int = int32(versions="8+", default=-(2**31))  # not asked for
+    topic_authorized_operations: int = int32(versions="8+", default=-(2**31))  # not requested
 
 
 class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):

@@ -7,7 +7,7 @@ from tidelog.protocol.structs import Request, Response, Struct
 class OffsetForLeaderPartition(Struct):
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1)  # to fence a client with old metadata
-    leader_epoch: int = int32()  # the epoch whose end is asked for
+    leader_epoch: int = int32()  # the epoch whose end offset is requested
 
 
 class OffsetForLeaderTopic(Struct):
@@ -23,7 +23,7 @@ class OffsetForLeaderEpochRequest(Request, key=23, versions="2-4", flexible="4+"
 class EpochEndOffset(Struct):
     error_code: int = int16()
     partition: int = int32()
-    leader_epoch: int = int32(default=-1)  # the largest epoch not above the one asked for
+    leader_epoch: int = int32(default=-1)  # the largest epoch that is not above the requested one
     end_offset: int = int64(default=-1)
 
 

@@ -21,7 +21,7 @@ class TopicProduceData(Struct):
 
 class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):
     transactional_id: str | None = string(nullable="0+")
-    acks: int = int16()  # 0: no answer; 1: the leader has it; -1: all in-sync replicas have it
+    acks: int = int16()  # 0: no response; 1: acknowledged by the leader; -1: by all in-sync replicas
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
 
@@ -63,5 +63,5 @@ class NodeEndpoint(Struct):
 
 class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
-    throttle_time_ms: int = int32()  # behind the results here, in front of them everywhere else
+    throttle_time_ms: int = int32()  # after the results here, before them in all other messages
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, versions="10+", tag=0)

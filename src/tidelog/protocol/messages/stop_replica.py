@@ -22,7 +22,7 @@ class StopReplicaRequest(Request, key=5, versions="3-4", flexible="2+"):
     controller_id: int = int32()
     is_kraft_controller: bool = boolean(versions="4+")
     controller_epoch: int = int32()
-    broker_epoch: int = int64(default=-1)  # of the broker that is meant (R39)
+    broker_epoch: int = int64(default=-1)  # broker epoch of the receiver (R39)
     topic_states: list[StopReplicaTopicState] = array(StopReplicaTopicState)
 
 

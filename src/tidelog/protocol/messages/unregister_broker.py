@@ -1,4 +1,4 @@
-"""UnregisterBroker: forget a broker that is gone for good (KIP-631)."""
+"""UnregisterBroker: remove a broker that will not return (KIP-631)."""
 
 from tidelog.protocol.fields import int16, int32, string
 from tidelog.protocol.structs import Request, Response

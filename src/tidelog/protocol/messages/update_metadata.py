@@ -9,11 +9,11 @@ from tidelog.types import Uuid
 
 class UpdateMetadataPartitionState(Struct):
     partition_index: int = int32()
-    controller_epoch: int = int32()  # in which this leader was chosen
+    controller_epoch: int = int32()  # epoch of the controller that elected this leader
     leader: int = int32()  # -1: none; -2: the topic is being deleted
     leader_epoch: int = int32()
     isr: Sequence[int] = array(int32)
-    zk_version: int = int32()  # of the partition's state in the store
+    zk_version: int = int32()  # version of the partition's state in the store
     replicas: Sequence[int] = array(int32)
     offline_replicas: Sequence[int] = array(int32)
     # Specific to Tidelog, skipped by others: fields of DescribeTopicPartitions (KIP-966).
@@ -47,7 +47,7 @@ class UpdateMetadataRequest(Request, key=6, versions="7-8", flexible="6+"):
     is_kraft_controller: bool = boolean(versions="8+")
     type: int = int8(versions="8+", tag=0)  # 0 unknown, 1 incremental, 2 the whole cluster
     controller_epoch: int = int32()
-    broker_epoch: int = int64(default=-1)  # of the broker that is meant (R39)
+    broker_epoch: int = int64(default=-1)  # broker epoch of the receiver (R39)
     topic_states: list[UpdateMetadataTopicState] = array(UpdateMetadataTopicState)
     live_brokers: list[UpdateMetadataBroker] = array(UpdateMetadataBroker)
 

@@ -246,7 +246,7 @@ class GroupWork(Work):
     # ---- membership events
 
     def _watch(self, member: _Member, membership: Membership) -> None:
-        """Its heartbeats and what it owns go to the judge, in the step in which the member learns of them."""
+        """Reports heartbeats and owned partitions to the checker, in the step in which the member learns of them."""
         beat, own, want, close = membership._heartbeat, membership.own, membership._set_assigned, membership.close
         is_answered = False
 

@@ -1,4 +1,4 @@
-"""Replicas that operators move from broker to broker while their topics are in use (R37)."""
+"""Reassignment work: operators move replicas between brokers while their topics are in use (R37)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -14,11 +14,11 @@ from tidelog.types import BrokerId, TopicPartition
 LONGEST_PAUSE_MS = 4000
 CHECK_MS = 1000
 INTERNAL = tuple(TopicPartition(topic, index) for topic in (GROUP_TOPIC, TRANSACTION_TOPIC) for index in range(2))
-"""Partitions of coordinators, where there are any."""
+"""Internal topics of coordinators, if the run has them."""
 
 
 class Reassignments(Work):
-    """Any partition to any brokers, with fewer or more replicas, replaced or cancelled on the way; at last three."""
+    """Moves partitions to any brokers, with fewer or more replicas; replaces and cancels moves. Ends with 3 replicas."""
 
     name = "reassignments"
 
@@ -45,7 +45,7 @@ class Reassignments(Work):
                     await self._move(partition, self._brokers(self._factor()))
 
     def _factor(self) -> int:
-        """Never fewer than must be in sync."""
+        """Never fewer replicas than min.insync.replicas."""
         least, most = int(MIN_IN_SYNC), min(REPLICAS + 1, len(self.context.cluster.machines))
         return REPLICAS if self.is_one_in(2) else least + self.randomness.below(most - least + 1)
 

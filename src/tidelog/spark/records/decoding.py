@@ -67,11 +67,11 @@ class _Rows(NamedTuple):
 
 
 class _Located(CorruptMessage):
-    """Says which batch it is about."""
+    """Error in one batch; the message names the batch."""
 
 
-def refuse(unreadable: CorruptMessage) -> None:
-    """What becomes of a batch that cannot be read, unless the caller of `decode` knows better."""
+def raise_unreadable(unreadable: CorruptMessage) -> None:
+    """Default handling of an unreadable batch: raise the error."""
     raise unreadable
 
 
@@ -89,7 +89,7 @@ class PartitionDecoder:
         self._group = BatchGroup()
         self._fields: Longs = np.empty((FIELD_FACTS, 0), np.int64)
         self._batch_offset = 0
-        self._on_unreadable: Callable[[CorruptMessage], None] = refuse
+        self._on_unreadable: Callable[[CorruptMessage], None] = raise_unreadable
 
     def decode(
         self,
@@ -97,12 +97,12 @@ class PartitionDecoder:
         start_offset: int,
         end_offset: int,
         aborted: Sequence[AbortedTransaction] = (),
-        on_unreadable: Callable[[CorruptMessage], None] = refuse,
+        on_unreadable: Callable[[CorruptMessage], None] = raise_unreadable,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows with `start_offset <= offset < end_offset`; raises CorruptMessage, which names the batch.
+        """Rows with `start_offset <= offset < end_offset`. Raises CorruptMessage with the name of the batch.
 
-        A batch whose CRC is right and whose records cannot be read was written so: `on_unreadable` is told, and unless
-        it raises, the batch is passed over.
+        A batch with a valid CRC and unreadable records was written that way: `on_unreadable` is called, and the batch
+        is skipped unless that raises an error.
         """
         self._on_unreadable = on_unreadable
         try:
@@ -149,7 +149,7 @@ class PartitionDecoder:
     def _is_wanted(
         self, header: BatchHeader, batch: memoryview, start_offset: int, transactions: TransactionFilter
     ) -> bool:
-        """True if the batch may have rows of the range; its CRC has been checked then."""
+        """True if the batch may have rows of the range. Its CRC has been checked in this case."""
         if header.is_control:
             _check_crc(batch, header)
         if not transactions.shows(header, batch) or header.last_offset < start_offset:
@@ -179,7 +179,7 @@ class PartitionDecoder:
         self._group.clear()
 
     def _scan(self, batches: Longs, start_offset: int, end_offset: int) -> tuple[_Rows, int, CorruptMessage | None]:
-        """The rows of the batches, how many of these could be read, and what is wrong with the next one."""
+        """Rows of the batches, the number of readable batches, and the error of the next one."""
         room, buffer = self._group.record_count, self._group.buffer
         if self._fields.shape[1] < room:
             self._fields = np.empty((FIELD_FACTS, room), np.int64)
