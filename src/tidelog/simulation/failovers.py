@@ -80,7 +80,7 @@ class Failovers:
     # ---- failovers that one replica misses
 
     def trio(self, *, with_controller: bool = False) -> Trio | None:
-        """Replicas of a healthy partition without the controller; `with_controller`: a follower may be the controller."""
+        """Replicas of a healthy partition without the controller; `with_controller`: a follower may be it."""
         node = self._cluster.store_state.find(znodes.CONTROLLER)
         controller = NO_BROKER if node is None else znodes.decode_controller(node.data)
         healthy = self._supervisor.healthy if with_controller else self._supervisor.healthy - {controller}

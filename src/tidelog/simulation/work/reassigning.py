@@ -18,7 +18,7 @@ INTERNAL = tuple(TopicPartition(topic, index) for topic in (GROUP_TOPIC, TRANSAC
 
 
 class Reassignments(Work):
-    """Moves partitions to any brokers, with fewer or more replicas; replaces and cancels moves. Ends with 3 replicas."""
+    """Moves partitions to any brokers, with fewer or more replicas; replaces and cancels moves. Ends with three."""
 
     name = "reassignments"
 
