@@ -191,6 +191,30 @@ def test_tombstones_go_after_their_retention_and_not_before(stage: Stage) -> Non
     assert offsets_after_cleaning() == [1]
 
 
+def test_tombstones_stay_while_a_replica_is_not_in_sync(stage: Stage) -> None:
+    """It may have the value that a tombstone deletes, and could only get the tombstone from this log (R45)."""
+    log = stage.create()
+    append(log, ("a", "1"), ("b", "1"))
+    append(log, ("a", None))
+    log.roll()
+    append(log, ("filler", "1"))
+    log.roll()
+    assert stage.clean()
+
+    stage.clock.advance(DAY_MS)
+    stage.cleaner.are_replicas_in_sync = lambda _: False
+    append(log, ("filler", "2"))
+    log.roll()
+    assert stage.clean()
+    assert [record.offset for record in records_in(log) if record.key == b"a"] == [2]
+
+    stage.cleaner.are_replicas_in_sync = lambda _: True
+    append(log, ("filler", "3"))
+    log.roll()
+    assert stage.clean()
+    assert [record.offset for record in records_in(log) if record.key == b"a"] == []
+
+
 def test_small_segments_become_one() -> None:
     stage = Stage(TopicSettings(cleanup_policy=("compact",), segment_bytes=1000, min_cleanable_dirty_ratio=0.0))
     log = stage.create()

@@ -81,6 +81,11 @@ class ReplicaManager:
             raise self._hosted.absence(TopicPartition(topic, partition))
         return found  # type: ignore[no-any-return]
 
+    def leader_of(self, topic_partition: TopicPartition) -> PartitionLeader | None:
+        """The role of a partition that this broker leads."""
+        found = self._online.get(topic_partition)
+        return None if found is None else found.leader
+
     def log_of(self, topic_partition: TopicPartition) -> Log | None:
         """Also the log of a partition that the controller has not assigned yet."""
         return self._logs.get(topic_partition)

@@ -70,6 +70,7 @@ class BrokerParts:
         )
         self.replicas = self._make_replicas()
         cluster.start(self.replicas)
+        logs.cleaner.are_replicas_in_sync = cluster.are_replicas_in_sync
         self.backup = ClusterBackup(self.broker_id, logs, cluster, seams.disk, seams.clock, seams.workers)
         self.entry = self._make_entry()
         self.membership = self._make_membership(store)

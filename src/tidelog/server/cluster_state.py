@@ -18,7 +18,7 @@ from tidelog.config.resolution import (
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import UnknownTopicId
 from tidelog.replication.replica_manager import ReplicaManager
-from tidelog.types import BrokerId, Uuid, uuid_text
+from tidelog.types import BrokerId, TopicPartition, Uuid, uuid_text
 
 
 class ClusterState:
@@ -128,6 +128,15 @@ class ClusterState:
         group_configs = {name: found for name, found in stored.items() if found}
         if group_configs != self.image.group_configs:
             self.apply(replace(self.image, group_configs=group_configs))
+
+    def are_replicas_in_sync(self, topic_partition: TopicPartition) -> bool:
+        """True if all replicas of the partition are in sync. A leader knows it first."""
+        stored = self.image.partition(topic_partition)
+        if stored is None:
+            return False
+        leader = self._replicas.leader_of(topic_partition)
+        in_sync = stored.in_sync_replicas if leader is None else leader.in_sync_replicas
+        return set(stored.replicas) <= set(in_sync)
 
     def _report_live_brokers(self) -> None:
         self._replicas.on_brokers_changed({broker.id: broker.epoch for broker in self.image.brokers.values()})

@@ -67,11 +67,12 @@ class Snapshot(NamedTuple):
     last_stable_offset: int
     clean_until: int | None
     producers: dict[int, LastRecord]
+    are_replicas_in_sync: bool
     now_ms: int
     stop: Event
 
     @classmethod
-    def of(cls, log: Log, now_ms: int, stop: Event) -> "Snapshot":
+    def of(cls, log: Log, are_replicas_in_sync: bool, now_ms: int, stop: Event) -> "Snapshot":
         segments = log.segments
         producers = {
             state.producer_id: LastRecord(state.last_offset if state.batches else None, state.epoch)
@@ -87,6 +88,7 @@ class Snapshot(NamedTuple):
             log.last_stable_offset,
             log.cleaned_until,
             producers,
+            are_replicas_in_sync,
             now_ms,
             stop,
         )
@@ -122,6 +124,8 @@ class Cleaner:
         self._logs = logs
         self.dedupe_buffer_bytes = dedupe_buffer_bytes
         self.backoff_ms = 0
+        self.are_replicas_in_sync: Callable[[TopicPartition], bool] = lambda _: True
+        """Asked before tombstones and transaction markers are deleted (R45). A broker sets it once it has replicas."""
         self._checkpointed: dict[LogDirectory, dict[TopicPartition, int]] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
         self._statistics = CleaningStatistics()
@@ -164,7 +168,9 @@ class Cleaner:
     async def _grab_filthiest_log(self) -> tuple[Snapshot, CleanableRange] | None:
         now_ms = self._context.clock.now_ms()
         logs = [log for log in self._logs.values() if self._may_clean(log)]
-        candidates = [Snapshot.of(log, now_ms, self._stop) for log in logs]
+        candidates = [
+            Snapshot.of(log, self.are_replicas_in_sync(log.topic_partition), now_ms, self._stop) for log in logs
+        ]
         if not candidates:
             return None
         ranges = await self._context.workers.run(_ranges_of, candidates)
@@ -366,6 +372,7 @@ def _prepare_round(snapshot: Snapshot, found: CleanableRange, dedupe_buffer_byte
         round_end_offset=found.first_uncleanable_offset,
         now_ms=snapshot.now_ms,
         delete_retention_ms=snapshot.settings.delete_retention_ms,
+        may_delete_tombstones=snapshot.are_replicas_in_sync,
     )
     return Round(batch_filter, transactions, _groups(snapshot, end_offset), end_offset)
 

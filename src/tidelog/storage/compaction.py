@@ -323,6 +323,7 @@ class BatchFilter:
         round_end_offset: int,
         now_ms: int,
         delete_retention_ms: int,
+        may_delete_tombstones: bool = True,
     ) -> None:
         self._map = offset_map
         self._transactions = transactions
@@ -330,6 +331,8 @@ class BatchFilter:
         self._round_end_offset = round_end_offset
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
+        self._may_delete_tombstones = may_delete_tombstones
+        """False while a replica may not have them yet. The same holds for transaction markers."""
         self.unreadable: list[int] = []
         """Base offsets of unreadable batches, which are kept unchanged."""
 
@@ -360,7 +363,7 @@ class BatchFilter:
 
     def _is_past_horizon(self, header: BatchHeader) -> bool:
         horizon_ms = header.delete_horizon_ms
-        return horizon_ms is not None and horizon_ms <= self._now_ms
+        return self._may_delete_tombstones and horizon_ms is not None and horizon_ms <= self._now_ms
 
     def _without_records(self, header: BatchHeader) -> bytearray | None:
         """The last batch of a producer, and of the round, is kept as a header for its sequence and offset."""
