@@ -5,7 +5,7 @@ from dataclasses import replace
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
 from tidelog.cluster.znodes import ClusterNode, TakeoverState
-from tidelog.simulation.store_audit import StoreAudit
+from tidelog.simulation.store_audit import UNCLEAN_ELECTIONS, StoreAudit
 from tidelog.store.interface import NO_OWNER, Create, Operation, Set
 from tidelog.store.memory import MemoryStoreState
 
@@ -24,6 +24,11 @@ def begin_takeover() -> tuple[MemoryStoreState, StoreAudit]:
     """By the first controller, which has registered one partition."""
     state = MemoryStoreState()
     audit = StoreAudit(state)
+    register_one_partition(state)
+    return state, audit
+
+
+def register_one_partition(state: MemoryStoreState) -> None:
     for path in znodes.PERSISTENT_PATHS:
         put(state, path, b"", NO_OWNER)
     elect(state, 4, FIRST)
@@ -32,7 +37,6 @@ def begin_takeover() -> tuple[MemoryStoreState, StoreAudit]:
     put(state, znodes.partitions_path("orders"), b"", FIRST)
     put(state, znodes.partition_path("orders", 0), b"", FIRST)
     register(state, REGISTERED, FIRST)
-    return state, audit
 
 
 def elect(state: MemoryStoreState, epoch: int, session_id: int) -> None:
@@ -87,3 +91,15 @@ def test_what_is_registered_holds_when_the_takeover_is_done() -> None:
         "it was not written by its leader",
         "broker 1 leads in this epoch",
     ]
+
+
+def test_a_takeover_of_a_topic_that_allows_unclean_elections_counts_as_one() -> None:
+    """Its logs may have diverged before, and the newest record need not be of the last leader (seed 6070)."""
+    state, audit = begin_takeover()
+    put(state, znodes.topic_config_path("orders"), znodes.encode_config({UNCLEAN_ELECTIONS: "true"}), FIRST)
+    become(state, TakeoverState.DONE)
+    elected: list[int] = []
+    audit.on_unclean.append(lambda _, stored: elected.append(stored.state.leader))
+    state.lose()
+    register_one_partition(state)
+    assert elected == [1]

@@ -31,7 +31,7 @@ DELETE_RETENTION_MS = 1000
 
 async def write(cluster: SimulatedCluster, key: bytes, value: bytes | None) -> None:
     batch = build_batch([Record(0, cluster.clock.now_ms(), key, value)])
-    response = await ask(cluster, 1, produce_request(TOPIC, batch, 0, -1), ProduceResponse, PRODUCE_VERSION)
+    response = await ask(cluster, 1, produce_request(TOPIC, bytes(batch), 0, -1), ProduceResponse, PRODUCE_VERSION)
     assert response.responses[0].partition_responses[0].error_code == 0
 
 

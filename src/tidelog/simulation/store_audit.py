@@ -42,6 +42,8 @@ class StoreAudit:
         """Callbacks for every election of a topic that allows unclean ones; called before `on_state`."""
         self._topics_before: dict[str, bytes] = {}
         """Topics before the store was lost, until the takeover is done (R44)."""
+        self._lossy_topics: set[str] = set()
+        """Topics that allowed unclean elections when the store was lost. Their logs may differ in committed records."""
         store.on_written.append(self._on_written)
         store.on_lost.append(self._on_lost)
 
@@ -71,6 +73,8 @@ class StoreAudit:
             node = self._store.find(znodes.topic_path(topic))
             assert node is not None
             self._topics_before[topic] = node.data
+            if self._allows_unclean_elections(topic):
+                self._lossy_topics.add(topic)
         self.states.clear()
         self._controllers.clear()
 
@@ -103,6 +107,8 @@ class StoreAudit:
             # Nobody acts on the states of an unfinished takeover. The next controller repeats it and may find other
             # logs, so that the same epoch may get another leader (R44).
             self._check_controller(session_id, topic_partition, after)
+            if topic_partition.topic in self._lossy_topics:
+                self._on_unclean_election(topic_partition, found)
         else:
             self._check_successor(session_id, topic_partition, before, found)
         for callback in self.on_state:
@@ -126,13 +132,19 @@ class StoreAudit:
 
     def _on_election(self, topic_partition: TopicPartition, before: PartitionState, found: Stored) -> None:
         """Where unclean elections are allowed, each election may lose records."""
-        node = self._store.find(znodes.topic_config_path(topic_partition.topic))
-        configs = {} if node is None else znodes.decode_config(node.data, topic_partition.topic)
-        if configs.get(UNCLEAN_ELECTIONS) == "true":
-            for callback in self.on_unclean:
-                callback(topic_partition, found)
+        if self._allows_unclean_elections(topic_partition.topic):
+            self._on_unclean_election(topic_partition, found)
         elif not _is_clean(before, found.state):
             self._note("I4", topic_partition, found.state, "an unclean election, which the topic does not allow")
+
+    def _allows_unclean_elections(self, topic: str) -> bool:
+        node = self._store.find(znodes.topic_config_path(topic))
+        configs = {} if node is None else znodes.decode_config(node.data, topic)
+        return configs.get(UNCLEAN_ELECTIONS) == "true"
+
+    def _on_unclean_election(self, topic_partition: TopicPartition, found: Stored) -> None:
+        for callback in self.on_unclean:
+            callback(topic_partition, found)
 
     def _check_controller(self, session_id: int, topic_partition: TopicPartition, after: PartitionState) -> None:
         """Only the current controller starts a leader epoch (R31)."""
