@@ -62,6 +62,10 @@ async def work(consumer: GroupConsumer, is_over: Callable[[], bool]) -> None:
         await consumer.poll(0.5)
 
 
+async def work_both(first: GroupConsumer, second: GroupConsumer, is_over: Callable[[], bool]) -> None:
+    await asyncio.gather(work(first, is_over), work(second, is_over))
+
+
 async def share(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
     async with GroupConsumer(cluster, "group", [TOPIC], settings) as first:
         assert Counter(await read(first, 40)) == Counter(b"%d" % number for number in range(40))
@@ -72,7 +76,7 @@ async def share(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings)
             def are_shared() -> bool:
                 return len(first.partitions) == len(second.partitions) == 2
 
-            await asyncio.gather(work(first, are_shared), work(second, are_shared))
+            await work_both(first, second, are_shared)
             assert not first.partitions & second.partitions
             assert second.positions.keys() <= second.partitions
         await work(first, lambda: len(first.partitions) == 4)
@@ -80,6 +84,30 @@ async def share(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings)
 
 def test_members_share_partitions_and_take_them_over(settings: GroupConsumerSettings) -> None:
     with_broker(share, settings)
+
+
+async def until_assigned(consumer: GroupConsumer, count: int) -> None:
+    """It only sends heartbeats meanwhile."""
+    while len(consumer._membership.assigned) != count:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+
+
+async def take_back(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+    """Partitions that a busy member gets and loses again before it polls are free at once for the next."""
+    async with GroupConsumer(cluster, "group", [TOPIC], settings) as busy:
+        await work(busy, lambda: len(busy.partitions) == 4)
+        async with GroupConsumer(cluster, "group", [TOPIC], settings) as second:
+            await work_both(busy, second, lambda: len(busy.partitions) == len(second.partitions) == 2)
+        await until_assigned(busy, 4)
+        async with GroupConsumer(cluster, "group", [TOPIC], settings) as third:
+            await until_assigned(busy, 2)
+            async with asyncio.timeout(settings.rebalance_timeout_ms / 2000):
+                await work_both(busy, third, lambda: len(third.partitions) == 2)
+
+
+def test_what_a_busy_member_never_took_is_not_waited_for() -> None:
+    """The member reports what it owns after every assignment, though nothing has changed for it."""
+    with_broker(take_back, GroupConsumerSettings(start_at=BEGINNING, rebalance_timeout_ms=60_000))
 
 
 async def go_on(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
@@ -115,7 +143,7 @@ async def give_up(cluster: Cluster, clock: Clock, settings: GroupConsumerSetting
             def are_shared() -> bool:
                 return len(second.partitions) == 2
 
-            await asyncio.gather(work(first, are_shared), work(second, are_shared))
+            await work_both(first, second, are_shared)
             offsets = await GroupAdmin(cluster).offsets("group")
             assert revoked
             assert all(offsets[key].offset == 10 for key in second.partitions)
@@ -183,7 +211,7 @@ def test_a_static_member_that_comes_back_has_its_partitions_and_moves_nobody(set
                 def are_shared() -> bool:
                     return len(first.partitions) == len(second.partitions) == 2
 
-                await asyncio.gather(work(first, are_shared), work(second, are_shared))
+                await work_both(first, second, are_shared)
                 theirs, generation = second.partitions, first.member.generation
                 await second.commit()
             third = GroupConsumer(cluster, "group", [TOPIC], settings._replace(instance_id="b"))
@@ -231,14 +259,14 @@ def test_whoever_does_not_poll_for_too_long_gives_its_partitions_up_until_it_doe
             def are_shared() -> bool:
                 return len(first.partitions) == len(second.partitions) == 2
 
-            await asyncio.gather(work(first, are_shared), work(second, are_shared))
+            await work_both(first, second, are_shared)
             began = asyncio.get_running_loop().time()
             await work(second, lambda: len(second.partitions) == 4)
             waited_s = round(asyncio.get_running_loop().time() - began, 6)  # virtual times add up with rounding errors
             assert 20.0 <= waited_s < 30.0
             with pytest.raises(KafkaError):
                 await first.commit()
-            await asyncio.gather(work(first, are_shared), work(second, are_shared))
+            await work_both(first, second, are_shared)
             await first.poll(60.0)  # whoever waits for records is not away
             assert are_shared()
 

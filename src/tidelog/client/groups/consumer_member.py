@@ -26,7 +26,8 @@ class ConsumerMember(Membership):
         self.member_id = uuid_text(cluster.randomness.bytes(16))
         self._is_joined = False
         self._must_send_all = True
-        self._reported = NOTHING
+        self._reported: frozenset[TopicPartition] | None = NOTHING
+        """What the coordinator knows of `owned`. None after an assignment, until it is told what was made of it."""
 
     async def _heartbeat(self) -> float:
         if not self._is_joined and self.owned:
@@ -42,6 +43,7 @@ class ConsumerMember(Membership):
         self._is_joined, self._must_send_all, self._reported = True, False, owned
         self.generation = response.member_epoch
         if response.assignment is not None:
+            self._reported = None
             self._set_assigned(await self._named(response.assignment))
         return response.heartbeat_interval_ms / 1000
 

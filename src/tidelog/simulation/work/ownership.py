@@ -14,6 +14,8 @@ NOTHING: Partitions = frozenset()
 @dataclass(slots=True)
 class _Member:
     owned: Partitions = NOTHING
+    wanted: Partitions = NOTHING
+    """The last assignment. The member may not have acted on it yet."""
     heard_at: float = -math.inf
     """Sending time of the last accepted heartbeat."""
     revoked_at: dict[TopicPartition, float] = field(default_factory=dict)
@@ -38,10 +40,11 @@ class Ownership:
     def on_heartbeat(self, member_id: str, sent_at: float, wanted: Partitions) -> None:
         """An accepted heartbeat; `wanted`: partitions that the member keeps."""
         member = self._members[member_id]
-        for each in member.owned - wanted:
+        for each in (member.owned | member.wanted) - wanted:
             member.revoked_at.setdefault(each, sent_at)
         for each in wanted:
             member.revoked_at.pop(each, None)
+        member.wanted = wanted
         member.heard_at = sent_at
 
     def on_rebalance(self, member_id: str) -> None:
