@@ -15,6 +15,7 @@ from tidelog.client.consumer.consumer import BEGINNING, ConsumerSettings
 from tidelog.client.consumer.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.client.groups.classic_member import assign_ranges
+from tidelog.client.groups.consumer_member import ConsumerMember
 from tidelog.client.groups.group_consumer import GroupConsumer, GroupConsumerSettings
 from tidelog.client.producer.producer import Producer
 from tidelog.client.producer.transactional_producer import TransactionalProducer
@@ -90,6 +91,40 @@ async def until_assigned(consumer: GroupConsumer, count: int) -> None:
     """It only sends heartbeats meanwhile."""
     while len(consumer._membership.assigned) != count:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
+
+
+async def assign_while_revoking(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+    async with GroupConsumer(cluster, "group", [TOPIC], settings) as member:
+        await work(member, lambda: len(member.partitions) == 4)
+        membership = member._membership
+
+        async def on_revoked(_revoked: frozenset[TopicPartition]) -> None:
+            membership.assigned = frozenset(PARTITIONS[:1])
+
+        member._on_revoked = on_revoked
+        membership.assigned = frozenset(PARTITIONS[:2])
+        await member._apply_assignment(membership.assigned)
+        assert member.partitions == frozenset(PARTITIONS[:1])
+
+
+def test_an_assignment_that_changes_while_partitions_are_revoked_is_not_taken(settings: GroupConsumerSettings) -> None:
+    with_broker(assign_while_revoking, settings)
+
+
+async def report_before_reading(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
+    async with GroupConsumer(cluster, "group", [TOPIC], settings) as busy:
+        await until_assigned(busy, 4)
+        membership = busy._membership
+        assert isinstance(membership, ConsumerMember)
+        membership._on_no_response()
+        reported = membership._request(membership._held).topic_partitions
+        assert reported is not None
+        assert [sorted(each.partitions) for each in reported] == [[0, 1, 2, 3]]
+
+
+def test_partitions_count_as_owned_from_their_assignment_on() -> None:
+    """The member may begin to read them while its heartbeat is on the way (seed 1543)."""
+    with_broker(report_before_reading, GroupConsumerSettings(start_at=BEGINNING))
 
 
 async def take_back(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:

@@ -26,28 +26,34 @@ class ConsumerMember(Membership):
         self.member_id = uuid_text(cluster.randomness.bytes(16))
         self._is_joined = False
         self._must_send_all = True
-        self._reported: frozenset[TopicPartition] | None = NOTHING
-        """What the coordinator knows of `owned`. None after an assignment, until it is told what was made of it."""
+        self._reported = NOTHING
 
     async def _heartbeat(self) -> float:
         if not self._is_joined and self.owned:
             return WAIT_FOR_REVOCATION_S
-        owned = self.owned
-        response = await self._ask(self._request(owned), ConsumerGroupHeartbeatResponse)
+        held = self._held
+        response = await self._ask(self._request(held), ConsumerGroupHeartbeatResponse)
         try:
             raise_error(response.error_code, f"group {self.group_id}", response.error_message)
         except (FencedMemberEpoch, UnknownMemberId):
             self._is_joined = False
             self._set_assigned(NOTHING)
             return 0.0
-        self._is_joined, self._must_send_all, self._reported = True, False, owned
+        self._is_joined, self._must_send_all, self._reported = True, False, held
         self.generation = response.member_epoch
         if response.assignment is not None:
-            self._reported = None
             self._set_assigned(await self._named(response.assignment))
         return response.heartbeat_interval_ms / 1000
 
-    def _request(self, owned: frozenset[TopicPartition]) -> ConsumerGroupHeartbeatRequest:
+    @property
+    def _held(self) -> frozenset[TopicPartition]:
+        """Partitions that this member reads, or may begin to read at any moment.
+
+        The coordinator gives to others what it does not find here, so assigned partitions count before they are read.
+        """
+        return self.owned | self.assigned
+
+    def _request(self, held: frozenset[TopicPartition]) -> ConsumerGroupHeartbeatRequest:
         """Unchanged fields are left out, except after a join or a lost response."""
         sends_all = self._must_send_all or not self._is_joined
         return ConsumerGroupHeartbeatRequest(
@@ -57,7 +63,7 @@ class ConsumerMember(Membership):
             instance_id=self.settings.instance_id,
             rebalance_timeout_ms=self.settings.rebalance_timeout_ms if sends_all else -1,
             subscribed_topic_names=self.topics if sends_all else None,
-            topic_partitions=self._identified(owned) if sends_all or owned != self._reported else None,
+            topic_partitions=self._identified(held) if sends_all or held != self._reported else None,
         )
 
     def _on_no_response(self) -> None:

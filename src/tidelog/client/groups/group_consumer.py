@@ -130,8 +130,9 @@ class GroupConsumer:
             with contextlib.suppress(*FENCED_ERRORS):
                 await self._on_revoked(revoked)
         await self._stop_reading()
-        self.positions = {key: offset for key, offset in self.positions.items() if key in assigned}
         self._membership.own(assigned)
+        owned = self._membership.owned
+        self.positions = {key: offset for key, offset in self.positions.items() if key in owned}
 
     async def _start_reading(self) -> bool:
         """False if the committed offsets cannot be fetched now."""

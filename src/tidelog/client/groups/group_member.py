@@ -79,8 +79,8 @@ class Membership(ABC):
         return GroupMember(self.group_id, self.generation, self.member_id, self.settings.instance_id)
 
     def own(self, partitions: frozenset[TopicPartition]) -> None:
-        """Exactly these partitions are read from now on."""
-        self.owned = partitions
+        """Exactly these partitions are read from now on, except those that are no longer assigned."""
+        self.owned = partitions & self.assigned
         self._wake_up.set()
 
     def heartbeat_now(self) -> None:
