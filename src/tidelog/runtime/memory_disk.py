@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from tidelog.runtime.clock import Clock, ManualClock
@@ -522,7 +523,9 @@ def _files_of(node: _Node) -> Iterator[_Inode]:
     return node.files() if isinstance(node, _Directory) else iter([node])
 
 
+@lru_cache(maxsize=4096)
 def _normal(path: str) -> str:
+    """Cached: brokers name the same few files again and again."""
     return posixpath.normpath(posixpath.join("/", path))
 
 

@@ -116,9 +116,10 @@ def is_offline(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: 
     """True if the broker may have the partition in a failed log directory."""
     broker = cluster.machines[broker_id].broker
     logs = None if broker is None else broker._logs
-    if logs is None or all(directory.is_online for directory in logs.directories):
-        return False
-    return held_log(cluster, broker_id, topic_partition) is None
+    for directory in () if logs is None else logs.directories:
+        if not directory.is_online:
+            return held_log(cluster, broker_id, topic_partition) is None
+    return False
 
 
 def content(log: Log, start_offset: int, end_offset: int) -> bytes:
