@@ -12,7 +12,7 @@ from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError, Unsuppo
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.codec import Decoder, decoder
 from tidelog.protocol.fields import Versions
-from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.deferred import set_exception_unless_done, set_result_unless_done
 from tidelog.runtime.network import Channel, Network
@@ -30,7 +30,7 @@ class ClientConnection:
         self._in_flight = in_flight
         self.host = host
         self.port = port
-        self._broker_versions: dict[int, Versions] = {}
+        self._broker_versions: dict[int, ApiVersion] = {}
         self._versions: dict[int, int] = {}
         self.supported_features: dict[str, int] = {}
         """Features of this broker, with their maximum version."""
@@ -73,7 +73,7 @@ class ClientConnection:
         if response.error_code != NO_ERROR:
             name = ERRORS_BY_CODE.get(response.error_code, UnknownServerError).__name__
             raise ConnectionLost(f"{self.address} refuses ApiVersions: error {response.error_code} ({name})")
-        self._broker_versions = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
+        self._broker_versions = {api.api_key: api for api in response.api_keys}
         self.supported_features = {each.name: each.max_version for each in response.supported_features}
         self.finalized_features = {each.name: each.max_version_level for each in response.finalized_features}
 
@@ -112,10 +112,11 @@ class ClientConnection:
         return version
 
     def _negotiate(self, request_type: type[Request]) -> int:
-        ours, theirs = request_type.__versions__, self._broker_versions.get(request_type.__api_key__)
+        ours, told = request_type.__versions__, self._broker_versions.get(request_type.__api_key__)
         name = request_type.__name__.removesuffix("Request")
-        if theirs is None:
+        if told is None:
             raise UnsupportedVersion(f"the broker at {self.address} does not support {name}")
+        theirs = Versions(told.min_version, told.max_version)
         version = min(ours.last, theirs.last)
         if version not in ours or version not in theirs:
             raise UnsupportedVersion(

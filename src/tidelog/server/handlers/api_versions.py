@@ -1,6 +1,7 @@
 """ApiVersions (API key 18): lists the supported APIs, versions and features. Clients send it first."""
 
 import re
+from functools import cache
 
 from tidelog.errors import NO_ERROR, InvalidRequest, UnsupportedVersion
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
@@ -17,7 +18,7 @@ def handle_api_versions(request: ApiVersionsRequest, context: RequestContext) ->
         return ApiVersionsResponse(error_code=InvalidRequest.code)
     return ApiVersionsResponse(
         error_code=NO_ERROR,
-        api_keys=[_advertised(api_key) for api_key in sorted(API_KEYS)],
+        api_keys=_all_advertised(),
         supported_features=supported_features(context.version),
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=finalized_features(),
@@ -27,6 +28,12 @@ def handle_api_versions(request: ApiVersionsRequest, context: RequestContext) ->
 def unsupported_version_response() -> ApiVersionsResponse:
     """KIP-511: returns the supported versions of ApiVersions itself."""
     return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[_advertised(API_VERSIONS_KEY)])
+
+
+@cache
+def _all_advertised() -> list[ApiVersion]:
+    """The same for every connection."""
+    return [_advertised(api_key) for api_key in sorted(API_KEYS)]
 
 
 def _advertised(api_key: int) -> ApiVersion:
