@@ -24,6 +24,7 @@ DELIBERATE_DIFFERENCES = {
     "queued.max.request.bytes": {"default"},
     "replica.high.watermark.checkpoint.interval.ms": {"bounds"},
     "replica.lag.time.max.ms": {"bounds"},
+    "replica.selector.class": {"bounds"},
     "replica.socket.timeout.ms": {"bounds"},
     "socket.listen.backlog.size": {"default"},
 }

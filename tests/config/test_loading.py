@@ -257,3 +257,14 @@ def test_every_number_is_bounded_from_below_or_means_something_below_zero() -> N
     declared = settings_of(BrokerSettings).values()
     unbounded = {each.name for each in declared if each.type in numbers and each.at_least is None}
     assert unbounded - at_start == free
+
+
+def test_only_the_replica_selectors_of_kafka_are_accepted() -> None:
+    package = "org.apache.kafka.common.replica"
+    for name in ("LeaderSelector", "RackAwareReplicaSelector"):
+        settings = load_broker_settings(None, [f"replica.selector.class={package}.{name}"])
+        assert settings.replica_selector_class == f"{package}.{name}"
+    with pytest.raises(
+        SettingsError, match=r"replica\.selector\.class=com\.example\.Nearest: string must be one of: org\.apache"
+    ):
+        load_broker_settings(None, ["replica.selector.class=com.example.Nearest"])

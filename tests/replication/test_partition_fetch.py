@@ -137,3 +137,131 @@ def test_it_is_known_without_reading_whether_a_fetch_would_bring_something() -> 
         assert is_ready(0, CONSUMER)
 
     with_leader(scenario)
+
+
+# ---- consumers at followers (KIP-392)
+
+
+def with_follower(scenario: Callable[[Partition], None]) -> None:
+    """Of a partition that follows broker 2 in epoch 5, with three records of which two are committed."""
+
+    async def main() -> None:
+        replicas = await Replicas.on(MemoryDisk())
+        replicas.take(assignment_of(1, 2, leader=2))
+        partition = replicas.orders()
+        for offset in range(3):
+            partition.append_as_follower(
+                batch_of(b"x", base_offset=offset, leader_epoch=5),
+                leader_epoch=5,
+                leader_high_watermark=2,
+                leader_log_start_offset=0,
+            )
+        scenario(partition)
+
+    asyncio.run(main())
+
+
+def read(
+    partition: Partition, offset: int, *, epoch: int = -1, only_leader: bool = False, same_rack: tuple[int, ...] = ()
+) -> PartitionData:
+    params = FetchParams(CONSUMER, -1, READ_UNCOMMITTED, fetch_only_leader=only_leader, same_rack=frozenset(same_rack))
+    request = FetchPartition(
+        partition=0, current_leader_epoch=epoch, fetch_offset=offset, partition_max_bytes=PLENTY, last_fetched_epoch=-1
+    )
+    return partition.fetch_records(params, request, PLENTY)
+
+
+def test_a_follower_serves_consumers_up_to_its_own_high_watermark() -> None:
+    def scenario(partition: Partition) -> None:
+        data = read(partition, 0)
+        assert data.records
+        assert len(data.records) == 2 * len(batch_of(b"x"))
+        assert (data.high_watermark, data.last_stable_offset, data.preferred_read_replica) == (2, 2, -1)
+        assert not read(partition, 2).records
+
+    with_follower(scenario)
+
+
+def test_a_follower_does_not_serve_consumers_before_fetch_11() -> None:
+    def scenario(partition: Partition) -> None:
+        with pytest.raises(NotLeaderOrFollower):
+            read(partition, 0, only_leader=True)
+
+    with_follower(scenario)
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "error"),
+    [(0, 4, FencedLeaderEpoch), (0, 6, UnknownLeaderEpoch), (4, 5, OffsetOutOfRange), (0, 5, None), (3, 5, None)],
+)
+def test_a_follower_checks_epoch_and_offset(offset: int, epoch: int, error: type[KafkaError] | None) -> None:
+    def scenario(partition: Partition) -> None:
+        if error is None:
+            read(partition, offset, epoch=epoch)
+        else:
+            with pytest.raises(error):
+                read(partition, offset, epoch=epoch)
+
+    with_follower(scenario)
+
+
+def test_a_replica_without_a_role_serves_nobody() -> None:
+    def scenario(partition: Partition) -> None:
+        partition.resign()
+        with pytest.raises(NotLeaderOrFollower):
+            read(partition, 0)
+
+    with_follower(scenario)
+
+
+def test_a_consumer_that_waits_at_a_follower_is_ready_when_it_can_read_or_its_offset_was_truncated() -> None:
+    def scenario(partition: Partition) -> None:
+        params = FetchParams(CONSUMER, -1, READ_UNCOMMITTED, fetch_only_leader=False)
+        request = FetchPartition(partition=0, current_leader_epoch=5, fetch_offset=2)
+        assert not partition.is_ready_to_fetch(params, request)
+        partition.append_as_follower(b"", leader_epoch=5, leader_high_watermark=3, leader_log_start_offset=0)
+        assert partition.is_ready_to_fetch(params, request)
+        request.fetch_offset = 3
+        assert not partition.is_ready_to_fetch(params, request)
+        partition.truncate_to(1, leader_epoch=5)
+        assert partition.is_ready_to_fetch(params, request)
+
+    with_follower(scenario)
+
+
+def test_the_leader_names_the_preferred_replica_and_reads_nothing() -> None:
+    def scenario(partition: Partition) -> None:
+        fetch(partition, 1, replica_id=2)
+        fetch(partition, 1, replica_id=3)
+        data = read(partition, 0, same_rack=(2,))
+        assert (data.preferred_read_replica, data.records, data.high_watermark) == (2, b"", 1)
+        assert read(partition, 0, same_rack=(1, 2)).records
+        with pytest.raises(FencedLeaderEpoch):
+            read(partition, 0, same_rack=(2,), epoch=4)
+
+    with_leader(scenario)
+
+
+def test_a_follower_sends_nobody_elsewhere() -> None:
+    with_follower(lambda partition: _has_records(read(partition, 0, same_rack=(2,))))
+
+
+def _has_records(data: PartitionData) -> None:
+    assert data.records
+    assert data.preferred_read_replica == -1
+
+
+def test_a_fetch_of_a_follower_that_names_its_high_watermark_is_ready_with_a_newer_one() -> None:
+    def scenario(partition: Partition) -> None:
+        fetch(partition, 2, replica_id=3)
+        params = FetchParams(2, -1, READ_UNCOMMITTED)
+        request = FetchPartition(partition=0, current_leader_epoch=5, fetch_offset=2)
+        assert not partition.is_ready_to_fetch(params, request)
+        request.high_watermark = 0
+        assert not partition.is_ready_to_fetch(params, request)
+        fetch(partition, 2, replica_id=2)
+        assert partition.is_ready_to_fetch(params, request)
+        request.high_watermark = 2
+        assert not partition.is_ready_to_fetch(params, request)
+
+    with_leader(scenario)

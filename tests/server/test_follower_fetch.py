@@ -367,10 +367,10 @@ def test_the_wrong_broker_says_who_leads() -> None:
         topic_id = topic_id_of(led.broker, "t")
         for version in (15, 16, 18):
             reader = SessionReader(led.client, version=version)
-            reader.wants("t", 0, 0, topic_id)
+            reader.wants("t", 0, 0, topic_id, current_leader_epoch=1)
             response = await led.client.ask(reader.request(), version, FetchResponse)
             (data,) = response.responses[0].partitions
-            assert data.error_code == NotLeaderOrFollower.code
+            assert data.error_code == FencedLeaderEpoch.code
             if version < 16:
                 assert (data.current_leader, response.node_endpoints) == (None, [])
             else:

@@ -33,7 +33,7 @@ def test_a_produce_and_a_consumer_fetch_ask_once() -> None:
         "Partition.require_leader": 1,
         "Lease.is_valid": 1,
     }
-    assert asked(trace_consumer_fetch(), "Partition.require_leader_for_reading", "Partition.fetch_records") == {
-        "Partition.require_leader_for_reading": 1,
+    assert asked(trace_consumer_fetch(), "Partition._require_replica", "Partition.fetch_records") == {
+        "Partition._require_replica": 1,
         "Partition.fetch_records": 1,
     }

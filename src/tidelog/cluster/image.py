@@ -141,6 +141,13 @@ class ClusterImage:
     def racks(self) -> dict[BrokerId, str | None]:
         return {broker.id: broker.rack for broker in self.brokers.values()}
 
+    def brokers_in_rack(self, rack: str, listener_name: str) -> frozenset[BrokerId]:
+        """Brokers that clients of the listener can reach."""
+        brokers = self.brokers.values()
+        return frozenset(
+            [each.id for each in brokers if each.rack == rack and each.endpoint(listener_name) is not None]
+        )
+
     def with_topics(self, *changed: Topic) -> "ClusterImage":
         """New and changed topics; copies the dictionaries once for all of them."""
         topics = dict(self.topics)

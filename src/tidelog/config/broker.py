@@ -24,6 +24,8 @@ from tidelog.config.topic import (
 
 COORDINATION_FILE = "coordination.sqlite"
 GENERATED_ID = -1
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
@@ -375,6 +377,11 @@ class BrokerSettings(CoordinatorSettings):
         at_least=1,
         kind=ConfigType.LONG,
         doc="A follower that has not caught up with its leader for this long is removed from the ISR.",
+    )
+    replica_selector_class: str | None = setting(
+        default=None,
+        one_of=(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+        doc="Where consumers read (KIP-392): at the leader, or with RackAwareReplicaSelector in their client.rack.",
     )
     replica_socket_timeout_ms: int = setting(
         default=30_000,

@@ -69,7 +69,7 @@ _NAMES = """
     remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name
     remote.log.reader.max.pending.tasks remote.log.reader.threads remote.log.storage.manager.class.name
     remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
-    remote.log.storage.system.enable replica.alter.log.dirs.io.max.bytes.per.second replica.selector.class
+    remote.log.storage.system.enable replica.alter.log.dirs.io.max.bytes.per.second
     replica.socket.receive.buffer.bytes replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config
     sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules

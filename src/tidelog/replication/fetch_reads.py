@@ -1,23 +1,38 @@
 """Log reads for Fetch requests (Kafka: FetchParams, Partition.readRecords): how far a reader may read (R15)."""
 
+from collections.abc import Set as AbstractSet
+
 from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
 from tidelog.storage.leader_epochs import EpochEnd
 from tidelog.storage.log import Log
 from tidelog.types import BrokerId
 
 READ_UNCOMMITTED, READ_COMMITTED = ISOLATION_LEVELS = 0, 1
+NO_BROKERS: frozenset[BrokerId] = frozenset()
 
 
 class FetchParams:
     """Parameters that all partitions of one Fetch share."""
 
-    __slots__ = ("is_follower", "isolation_level", "replica_epoch", "replica_id")
+    __slots__ = ("fetch_only_leader", "is_follower", "isolation_level", "replica_epoch", "replica_id", "same_rack")
 
-    def __init__(self, replica_id: BrokerId, replica_epoch: int, isolation_level: int) -> None:
+    def __init__(
+        self,
+        replica_id: BrokerId,
+        replica_epoch: int,
+        isolation_level: int,
+        *,
+        fetch_only_leader: bool = True,
+        same_rack: AbstractSet[BrokerId] = NO_BROKERS,
+    ) -> None:
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
         self.is_follower = replica_id >= 0
         self.isolation_level = isolation_level
+        self.fetch_only_leader = fetch_only_leader
+        """False: a follower may serve this consumer too (KIP-392)."""
+        self.same_rack = same_rack
+        """Brokers in the consumer's rack; empty if it is not to be sent to another replica."""
 
 
 def readable_end(log: Log, isolation_level: int, *, is_follower: bool = False) -> int:
@@ -25,6 +40,22 @@ def readable_end(log: Log, isolation_level: int, *, is_follower: bool = False) -
     if is_follower:
         return log.log_end_offset
     return log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+
+
+def is_high_watermark_due(log: Log, request: FetchPartition) -> bool:
+    """Whether a follower waits for a newer high watermark than the one it names (KIP-1166, R23)."""
+    return request.high_watermark < log.high_watermark
+
+
+def without_records(log: Log, request: FetchPartition) -> PartitionData:
+    """The offsets of a partition only."""
+    return PartitionData(
+        partition_index=request.partition,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        records=b"",
+    )
 
 
 def read_records(
@@ -43,13 +74,7 @@ def read_records(
     would wait for the disk and `may_block` is false.
     """
     fetch_offset, is_follower = request.fetch_offset, params.is_follower
-    data = PartitionData(
-        partition_index=request.partition,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        records=b"",
-    )
+    data = without_records(log, request)
     if diverging is not None:
         data.diverging_epoch = EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.end_offset)
         return data

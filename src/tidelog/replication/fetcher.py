@@ -7,6 +7,7 @@ while the frame's memory is valid: replication costs no task switch and no copy.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from tidelog.client.consumer.fetch_session import FetchSessionHandler, SessionRequest
@@ -105,8 +106,16 @@ class Fetcher:
     def add(self, partition: Partition) -> None:
         """Fetch the partition in its current role. Responses to earlier requests for it are ignored."""
         self.remove(partition.topic_partition)
-        self._effects.update(self._states.add(partition))
+        fetch_state = self._states.add(partition)
+        partition.on_high_watermark_wanted = partial(self._ask_high_watermark, fetch_state)
+        self._effects.update(fetch_state)
         self._schedule_work()
+
+    def _ask_high_watermark(self, fetch_state: PartitionFetchState) -> None:
+        """Consumers wait at this follower: the next fetch, which is sent now, says so (R23)."""
+        if self._states.is_current(fetch_state) and fetch_state.core.state is FollowerState.FETCHING:
+            self._states.on_moved(fetch_state)
+            self._schedule_work()
 
     def remove(self, topic_partition: TopicPartition) -> None:
         self._effects.remove(topic_partition)
@@ -242,6 +251,7 @@ class Fetcher:
                 last_fetched_epoch=log.leader_epochs.latest_epoch,
                 log_start_offset=log.log_start_offset,
                 partition_max_bytes=max_bytes,
+                high_watermark=core.ask_high_watermark(do_consumers_wait=bool(fetch_state.partition.watchers)),
             )
             self._session.set(topic_partition, fetch_state.partition.topic_id, wanted)
         # The first fetch of a session must not wait: only a later fetch of a session can interrupt a wait.

@@ -23,6 +23,10 @@ FIRST_BACKOFF_MS: Final = 10
 """Short, because after an election the followers may hear of it a moment before the new leader does."""
 
 
+UNNAMED_HIGH_WATERMARK: Final = 2**63 - 1
+"""In a fetch: the leader need not answer because of its high watermark."""
+
+
 class FollowerState(Enum):
     TRUNCATING = auto()  # must find where its log diverges from the leader's (R27)
     FETCHING = auto()  # its log is a prefix of the leader's
@@ -113,7 +117,18 @@ def backoff_ms(failures: int, longest_ms: int) -> int:
 class PartitionFollower:
     """Follower of one partition in one leader epoch. A new epoch gets a new follower (KAFKA-7164)."""
 
-    __slots__ = ("asked", "failures", "history", "leader_epoch", "leader_high_watermark", "log", "resumes_as", "state")
+    __slots__ = (
+        "_consumer_waited",
+        "asked",
+        "failures",
+        "history",
+        "is_high_watermark_wanted",
+        "leader_epoch",
+        "leader_high_watermark",
+        "log",
+        "resumes_as",
+        "state",
+    )
 
     def __init__(self, log: FollowerLog, leader_epoch: int) -> None:
         self.log = log
@@ -124,6 +139,9 @@ class PartitionFollower:
         """Epoch or offset of the request in flight. A response to any other request is ignored (R26)."""
         self.failures = 0
         self.leader_high_watermark = 0
+        self.is_high_watermark_wanted = False
+        """Whether the leader was asked to send each new high watermark at once, for consumers that read here (R23)."""
+        self._consumer_waited = False
         self.history = History()
 
     def __str__(self) -> str:
@@ -148,6 +166,20 @@ class PartitionFollower:
         assert self.state is FollowerState.FETCHING, "only a log that is a prefix of the leader's grows (R26)"
         self.asked = self.log.log_end_offset
         return self.asked
+
+    def ask_high_watermark(self, *, do_consumers_wait: bool) -> int:
+        """The high watermark for the fetch (KIP-1166): the own one if consumers wait here, or did since the last fetch.
+
+        Otherwise the leader sends new high watermarks only together with records, or when its wait is over.
+        """
+        self.is_high_watermark_wanted = do_consumers_wait or self._consumer_waited
+        self._consumer_waited = False
+        return self.log.high_watermark if self.is_high_watermark_wanted else UNNAMED_HIGH_WATERMARK
+
+    def on_consumer_waits(self) -> bool:
+        """A consumer began to wait here. Returns whether the leader must be asked for high watermarks now."""
+        self._consumer_waited = True
+        return not self.is_high_watermark_wanted
 
     def ask_range(self) -> None:
         assert self.state is FollowerState.LOCATING, (

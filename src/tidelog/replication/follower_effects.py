@@ -59,6 +59,7 @@ class FollowerEffectRunner:
         fetch_state = self.states.remove(topic_partition)
         if fetch_state is None:
             return
+        fetch_state.partition.on_high_watermark_wanted = None
         self._write_errors.discard(topic_partition)
         self._log_lines.forget(fetch_state)
         self._session.remove(topic_partition)

@@ -14,11 +14,19 @@ from tidelog.errors import (
 )
 from tidelog.protocol.messages.fetch import FetchPartition, PartitionData
 from tidelog.replication.assignment import PartitionAssignment
-from tidelog.replication.fetch_reads import FetchParams, read_records, readable_end
+from tidelog.replication.fetch_checks import check_follower
+from tidelog.replication.fetch_reads import (
+    FetchParams,
+    is_high_watermark_due,
+    read_records,
+    readable_end,
+    without_records,
+)
 from tidelog.replication.follower import PartitionFollower
 from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.out_of_sync import inherit_reasons, record_previous_leader
-from tidelog.replication.remote_replica import UNKNOWN_BROKER_EPOCH, Peers
+from tidelog.replication.remote_replica import Peers
+from tidelog.replication.replica_selector import preferred_read_replica
 from tidelog.replication.traffic import Traffic
 from tidelog.runtime.purgatory import Purgatory, Watchers
 from tidelog.storage.log import AppendResult, Log
@@ -82,6 +90,7 @@ class Partition:
         "leader_id",
         "log",
         "low_watermark_watchers",
+        "on_high_watermark_wanted",
         "removing_replicas",
         "replicas",
         "role",
@@ -111,6 +120,8 @@ class Partition:
         """Woken when log end or log start moved, or the role changed: follower fetches wait here."""
         self.low_watermark_watchers = Watchers()
         """Woken when a replica's log start moved, or the role changed: DeleteRecords waits here."""
+        self.on_high_watermark_wanted: Callable[[], None] | None = None
+        """Set by the fetcher: the next fetch must ask for new high watermarks."""
         self._context = context
         self._purgatory = context.purgatory
         self.traffic = context.traffic.of(topic_partition.topic)
@@ -267,25 +278,35 @@ class Partition:
         may_block: bool = False,
         recorded_at_ms: int | None = None,
     ) -> PartitionData:
-        """The leader's half of a Fetch (R15 to R17, R39): check the reader, compare epochs, record progress, read.
+        """A replica's half of a Fetch (R15 to R17, R39): check the reader, compare epochs, record progress, read.
+
+        Followers read from the leader. Consumers read from any replica, up to its own high watermark, unless the leader
+        names a replica that is nearer to them (R23).
 
         `recorded_at_ms` is the arrival time of a follower's request. Without it nothing changes here, so that a
         repeated read, or one in a worker, does not count as another fetch. Raises the error for the response.
         """
         log, offset = self.log, request.fetch_offset
         assert params.is_follower or recorded_at_ms is None, "only fetches of followers are recorded (R17)"
+        role: PartitionLeader | PartitionFollower
         if params.is_follower:
-            leader = self._require_follower(params, request.current_leader_epoch, is_noted=recorded_at_ms is not None)
+            role = self.require_leader(request.current_leader_epoch)
+            check_follower(role, params, is_recorded=recorded_at_ms is not None)
         else:
-            # Consumers read from leaders only. Reads from followers, up to their own high watermark (KIP-392), would
-            # be permitted here.
-            leader = self.require_leader_for_reading(request.current_leader_epoch)
+            role = self._require_replica(params, request.current_leader_epoch)
+            if params.same_rack and isinstance(role, PartitionLeader):
+                preferred = preferred_read_replica(role, params.same_rack, offset)
+                if preferred is not None:
+                    data = without_records(log, request)
+                    data.preferred_read_replica = preferred
+                    return data
         diverging = None
         if request.last_fetched_epoch >= 0:
             diverging = log.leader_epochs.diverging_epoch(request.last_fetched_epoch, offset, log.log_end_offset)
         if recorded_at_ms is not None and diverging is None and log.log_start_offset <= offset <= log.log_end_offset:
-            effects = leader.on_follower_fetch(params.replica_id, offset, request.log_start_offset, recorded_at_ms)
-            self.perform(leader, effects)
+            assert isinstance(role, PartitionLeader)
+            effects = role.on_follower_fetch(params.replica_id, offset, request.log_start_offset, recorded_at_ms)
+            self.perform(role, effects)
         return read_records(
             log,
             params,
@@ -296,31 +317,35 @@ class Partition:
             may_block=may_block,
         )
 
-    def _require_follower(self, params: FetchParams, current_leader_epoch: int, *, is_noted: bool) -> PartitionLeader:
-        """Check that the reader is an assigned replica with its current broker epoch (R39), and record the epoch."""
-        leader = self.require_leader(current_leader_epoch)
-        replica_id, replica_epoch = params.replica_id, params.replica_epoch
-        follower = leader.followers.get(replica_id)
-        if follower is None:
-            # As in Kafka: the follower may have an assignment that has not arrived here yet, and retries.
-            raise UnknownLeaderEpoch(f"broker {replica_id} is not a replica of {self.topic_partition}")
-        if replica_epoch != follower.broker_epoch and replica_epoch != UNKNOWN_BROKER_EPOCH:
-            newest = max(follower.broker_epoch, self._context.peers.epochs.get(replica_id, UNKNOWN_BROKER_EPOCH))
-            if replica_epoch < newest:
-                raise NotLeaderOrFollower(f"broker {replica_id} has come back since, as epoch {newest}")
-            if is_noted:
-                follower.on_incarnation(replica_epoch)
-        return leader
+    def _require_replica(self, params: FetchParams, current_leader_epoch: int) -> PartitionLeader | PartitionFollower:
+        """The role in which this broker serves a consumer. Also while suspended: see `require_leader_for_reading`."""
+        role = self.role
+        if (
+            role is None
+            or (params.fetch_only_leader and not isinstance(role, PartitionLeader))
+            or (current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != role.leader_epoch)
+        ):
+            raise self._refusal(current_leader_epoch)
+        return role
 
     def is_ready_to_fetch(self, params: FetchParams, request: FetchPartition) -> bool:
-        """Whether `fetch_records` would return records or raise, decided without a read."""
-        leader = self.leader if params.is_follower else self.role
-        return (
-            not isinstance(leader, PartitionLeader)
-            or request.current_leader_epoch not in (NO_LEADER_EPOCH, leader.leader_epoch)
-            or (params.is_follower and params.replica_id not in leader.followers)
-            or request.fetch_offset < readable_end(self.log, params.isolation_level, is_follower=params.is_follower)
-        )
+        """Whether `fetch_records` would return what the reader waits for, or raise; decided without a read."""
+        role, log = self.leader if params.is_follower else self.role, self.log
+        if isinstance(role, PartitionLeader):
+            if params.is_follower and (params.replica_id not in role.followers or is_high_watermark_due(log, request)):
+                return True
+        elif role is None or params.fetch_only_leader:
+            return True
+        if request.current_leader_epoch not in (NO_LEADER_EPOCH, role.leader_epoch):
+            return True
+        end = readable_end(log, params.isolation_level, is_follower=params.is_follower)
+        return request.fetch_offset < end or request.fetch_offset > log.log_end_offset
+
+    def on_consumer_waits(self) -> None:
+        """A consumer waits for records of this follower: high watermarks are needed at once (R23)."""
+        role = self.role
+        if isinstance(role, PartitionFollower) and role.on_consumer_waits() and self.on_high_watermark_wanted:
+            self.on_high_watermark_wanted()
 
     def perform(self, leader: PartitionLeader, effects: LeaderEffects | None) -> None:
         """Perform the leader's effects on log, store and watchers. This is the only place that does.

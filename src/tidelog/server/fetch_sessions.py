@@ -24,12 +24,13 @@ from tidelog.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from tidelog.replication.fetch_reads import is_high_watermark_due
 from tidelog.replication.partition import Partition
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Observer, Purgatory, Watchers
 from tidelog.runtime.randomness import Randomness
 from tidelog.server.fetching import AnyFetch, Fetch, Reader, RequestedPartition, SessionlessFetch
-from tidelog.types import NO_OFFSET, Uuid
+from tidelog.types import NO_BROKER, NO_OFFSET, Uuid
 
 FINAL_EPOCH = -1
 FULL_EPOCH = 0
@@ -85,12 +86,15 @@ class CachedPartition(RequestedPartition):
     def _observe(self, partition: Partition, reader: Reader) -> None:
         self.partition, self.error_code = partition, NO_ERROR
         if reader.is_follower:
-            # A new high watermark goes out with the next response, and does not complete a waiting fetch.
+            # A new high watermark goes out with the next response. It completes a waiting fetch only if the follower
+            # named its own: then consumers wait there (R23).
             self._watched = ((partition.end_watchers, self), (partition.watchers, self._quiet))
         else:
             self._watched = ((partition.watchers, self),)
         for watchers, observer in self._watched:
             watchers.observers[observer] = None
+        if not reader.is_follower:
+            partition.on_consumer_waits()
 
     def leave(self) -> None:
         for watchers, observer in self._watched:
@@ -103,6 +107,7 @@ class CachedPartition(RequestedPartition):
             bool(data.records)
             or data.error_code != NO_ERROR
             or data.diverging_epoch is not None
+            or data.preferred_read_replica != NO_BROKER
             or data.high_watermark != self.high_watermark
             or data.log_start_offset != self.log_start_offset
         )
@@ -111,10 +116,12 @@ class CachedPartition(RequestedPartition):
         # After an error or a divergence the next good response must be sent in any case.
         self.high_watermark = data.high_watermark if data.diverging_epoch is None else NO_OFFSET
         self.log_start_offset = data.log_start_offset
+        if self.request.high_watermark < data.high_watermark and data.diverging_epoch is None:
+            self.request.high_watermark = data.high_watermark
 
 
 class _QuietObserver:
-    """Marks a cached partition dirty without completing the waiting fetch."""
+    """Marks a cached partition dirty without completing the waiting fetch, unless the follower waits for this."""
 
     __slots__ = ("_entry",)
 
@@ -122,7 +129,11 @@ class _QuietObserver:
         self._entry = entry
 
     def on_changed(self) -> None:
-        self._entry.session.dirty[self._entry] = None
+        entry = self._entry
+        if entry.partition is not None and is_high_watermark_due(entry.partition.log, entry.request):
+            entry.on_changed()
+        else:
+            entry.session.dirty[entry] = None
 
 
 class FetchSession:

@@ -7,8 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from tidelog.config.broker import RACK_AWARE_SELECTOR
 from tidelog.errors import NO_ERROR, InconsistentTopicId, KafkaError, NotLeaderOrFollower
 from tidelog.protocol.messages.fetch import (
+    RACKS_FROM_VERSION,
     TOPIC_IDS_FROM_VERSION,
     FetchableTopicResponse,
     FetchPartition,
@@ -16,15 +18,18 @@ from tidelog.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tidelog.replication.fetch_reads import FetchParams
+from tidelog.replication.fetch_reads import NO_BROKERS, FetchParams, is_high_watermark_due
 from tidelog.replication.partition import Partition
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import Watchers
 from tidelog.server.dispatch import RequestContext
 from tidelog.storage.segment import NotCached
-from tidelog.types import Uuid
+from tidelog.types import NO_BROKER, Uuid
 
 NO_SESSION = 0
+
+DEBUGGING_CONSUMER_ID = -2
+"""Replica id of Kafka's ReplicaVerificationTool, which reads from all replicas. It reads as a consumer does."""
 
 
 class RequestedPartition:
@@ -50,14 +55,24 @@ class Reader(FetchParams):
     __slots__ = ("context", "services", "uses_topic_ids")
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
-        state = request.replica_state
-        if state is None:
-            super().__init__(request.replica_id, -1, request.isolation_level)
-        else:
-            super().__init__(state.replica_id, state.replica_epoch, request.isolation_level)
+        state, services, version = request.replica_state, context.services, context.version
+        replica_id, replica_epoch = (
+            (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
+        )
+        is_follower = replica_id >= 0
+        same_rack = NO_BROKERS
+        if request.rack_id and not is_follower and services.settings.replica_selector_class == RACK_AWARE_SELECTOR:
+            same_rack = services.cluster.image.brokers_in_rack(request.rack_id, context.connection.listener)
+        super().__init__(
+            replica_id,
+            replica_epoch,
+            request.isolation_level,
+            fetch_only_leader=is_follower or (version < RACKS_FROM_VERSION and replica_id != DEBUGGING_CONSUMER_ID),
+            same_rack=same_rack,
+        )
         self.context = context
-        self.uses_topic_ids = context.version >= TOPIC_IDS_FROM_VERSION
-        self.services = context.services
+        self.uses_topic_ids = version >= TOPIC_IDS_FROM_VERSION
+        self.services = services
 
     def find(self, requested: RequestedPartition) -> Partition:
         services, index = self.services, requested.request.partition
@@ -101,6 +116,7 @@ class Fetch(ABC, Generic[W]):
         "has_error_or_divergence",
         "has_partitions",
         "is_uncached",
+        "is_urgent",
         "max_bytes",
         "reader",
         "sizes",
@@ -116,6 +132,7 @@ class Fetch(ABC, Generic[W]):
     def _clear(self) -> None:
         self.bytes_read = 0
         self.has_error_or_divergence = False  # answered at once
+        self.is_urgent = False  # answered at once: another replica is preferred, or a follower waits for its watermark
         self.is_uncached = False
         self.slices: list[FileSlice] = []
         self.sizes: dict[W, int] = {}
@@ -177,6 +194,8 @@ class Fetch(ABC, Generic[W]):
                 self.sizes[requested] = len(records)
             elif data.diverging_epoch is not None:
                 self.has_error_or_divergence = True
+            if data.preferred_read_replica != NO_BROKER or request.high_watermark < data.high_watermark:
+                self.is_urgent = True
         self.found.append((requested, data))
 
     @property
@@ -218,6 +237,10 @@ class Fetch(ABC, Generic[W]):
         for requested, size in self.sizes.items():
             if requested.partition is not None:
                 requested.partition.traffic.bytes_out += size
+
+    def is_high_watermark_due(self, requested: W) -> bool:
+        partition = requested.partition
+        return partition is not None and is_high_watermark_due(partition.log, requested.request)
 
     def readable_bytes(self, requested: W) -> int:
         """Bytes that one partition has for this request now. Raises the errors of a read."""
@@ -277,8 +300,10 @@ class SessionlessFetch(Fetch[RequestedPartition]):
 
     def watched(self) -> list[Watchers]:
         for requested in self._requested:
-            if requested.partition is not None:
-                self._by_watchers[self.reader.watchers_of(requested.partition)] = requested
+            partition = requested.partition
+            if partition is not None:
+                self._by_watchers[self.reader.watchers_of(partition)] = requested
+                partition.on_consumer_waits()
         return list(self._by_watchers)
 
     def changed(self, watchers: Watchers) -> Iterable[RequestedPartition]:

@@ -1,4 +1,4 @@
-"""Fetcher of a consumer for one broker: fetches the partitions that the broker leads."""
+"""Fetcher of a consumer for one broker: fetches the partitions that the broker leads, or is preferred for."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from typing import Protocol
 from tidelog.client.consumer.consumer_settings import ConsumerSettings
 from tidelog.client.consumer.fetch_session import FetchSessionHandler
 from tidelog.client.consumer.fetched_records import FetchedBatches
+from tidelog.client.consumer.read_replica import ReadReplica
 from tidelog.client.network.connection import ClientConnection
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import Backoff
@@ -21,7 +22,7 @@ from tidelog.protocol.messages.fetch import (
     PartitionData,
 )
 from tidelog.runtime.disk import FileSlice
-from tidelog.types import NO_LEADER_EPOCH, ZERO_UUID, BrokerId, TopicPartition, Uuid
+from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, ZERO_UUID, BrokerId, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +30,9 @@ GRACE_S = 10.0
 
 
 class Position:
-    """Fetch position of one partition: next offset and leader."""
+    """Fetch position of one partition: next offset, leader and read replica."""
 
-    __slots__ = ("last_epoch", "leader_epoch", "lost_at", "offset", "topic_id", "topic_partition")
+    __slots__ = ("last_epoch", "leader_epoch", "lost_at", "offset", "read_replica", "topic_id", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, offset: int) -> None:
         self.topic_partition = topic_partition
@@ -40,6 +41,7 @@ class Position:
         self.leader_epoch = NO_LEADER_EPOCH  # expected epoch of the leader
         self.topic_id: Uuid = ZERO_UUID
         self.lost_at: float | None = None  # loop time since which it has no leader
+        self.read_replica = ReadReplica()
 
 
 class OnFetched(Protocol):
@@ -52,6 +54,10 @@ OnDropped = Callable[[Position, KafkaError | ConnectionLost], None]
 """Called with the error when this broker can no longer be fetched from."""
 
 
+OnMoved = Callable[[Position], None]
+"""Called when another broker is to be fetched from: the position's read replica has changed."""
+
+
 class BrokerFetcher:
     def __init__(
         self,
@@ -60,6 +66,7 @@ class BrokerFetcher:
         settings: ConsumerSettings,
         on_fetched: OnFetched,
         on_dropped: OnDropped,
+        on_moved: OnMoved,
     ) -> None:
         self._broker_id = broker_id
         self._cluster = cluster
@@ -67,6 +74,7 @@ class BrokerFetcher:
         self._settings = settings
         self._on_fetched = on_fetched
         self._on_dropped = on_dropped
+        self._on_moved = on_moved
         self._session = FetchSessionHandler()
         self._positions: dict[TopicPartition, Position] = {}
         self._has_work = asyncio.Event()
@@ -91,6 +99,19 @@ class BrokerFetcher:
         self._session.remove(position.topic_partition)
         self._on_dropped(position, error)
 
+    def _move(self, position: Position) -> None:
+        del self._positions[position.topic_partition]
+        self._session.remove(position.topic_partition)
+        self._on_moved(position)
+
+    def _return_expired(self) -> None:
+        """Ask leaders again where to read after some time."""
+        now = asyncio.get_running_loop().time()
+        for position in list(self._positions.values()):
+            if position.read_replica.is_expired(now):
+                position.read_replica.use_leader()
+                self._move(position)
+
     async def run(self) -> None:
         """Fetch until cancelled."""
         try:
@@ -100,6 +121,7 @@ class BrokerFetcher:
 
     async def _fetch_forever(self) -> None:
         while True:
+            self._return_expired()
             while not self._positions:
                 self._has_work.clear()
                 await self._has_work.wait()
@@ -129,9 +151,15 @@ class BrokerFetcher:
             session_epoch=parts.session_epoch,
             topics=parts.topics,
             forgotten_topics_data=parts.forgotten,
+            rack_id=self._rack(),
         )
         timeout_s = self._settings.max_wait_ms / 1000 + GRACE_S
         return await connection.ask(request, FetchResponse, timeout_s=timeout_s, version=version)
+
+    def _rack(self) -> str:
+        """Of the request as a whole: empty if one of its partitions avoids followers."""
+        rack, now = self._cluster.client_rack, asyncio.get_running_loop().time()
+        return rack if rack and all(each.read_replica.rack(rack, now) for each in self._positions.values()) else ""
 
     def _version(self, connection: ClientConnection) -> int:
         version = connection.version_of(FetchRequest)
@@ -152,6 +180,10 @@ class BrokerFetcher:
         key = position.topic_partition
         if data.error_code != NO_ERROR:
             self._drop(position, error_of(data.error_code, str(key)))
+            return
+        if data.preferred_read_replica not in (NO_BROKER, self._broker_id):
+            position.read_replica.prefer(data.preferred_read_replica, asyncio.get_running_loop().time())
+            self._move(position)
             return
         if not data.records:
             return

@@ -1,4 +1,7 @@
-"""Consumer of assigned partitions: `async for record in consumer`. It follows partitions to new leaders."""
+"""Consumer of assigned partitions: `async for record in consumer`. It follows partitions to new leaders.
+
+In a rack (`Cluster.client_rack`) it reads from the replicas that leaders prefer for it (KIP-392).
+"""
 
 import asyncio
 import logging
@@ -150,13 +153,25 @@ class Consumer:
         logger.info(
             "lost partition leader partition=%s offset=%d reason=%s", position.topic_partition, position.offset, error
         )
-        if isinstance(error, OffsetOutOfRange):
+        if not position.read_replica.is_leader:
+            position.read_replica.on_failed(asyncio.get_running_loop().time())
+            self._unplace(position)
+        elif isinstance(error, OffsetOutOfRange):
             self._tasks.start(self._reset(position, error))
         elif is_retriable(error):
-            self._unplaced[position.topic_partition] = position
-            self._has_unplaced.set()
+            self._unplace(position)
         else:
             self._tasks.start(self._fetched.put(error))
+
+    def _on_moved(self, position: Position) -> None:
+        if position.read_replica.is_leader:
+            self._unplace(position)
+        else:
+            self._fetcher_of(position.read_replica.broker_id).add(position)
+
+    def _unplace(self, position: Position) -> None:
+        self._unplaced[position.topic_partition] = position
+        self._has_unplaced.set()
 
     async def _place_positions(self) -> None:
         """Find leaders of partitions that have none, until cancelled."""
@@ -203,13 +218,17 @@ class Consumer:
         position.leader_epoch = leader.leader_epoch
         position.topic_id = self._cluster.metadata.topic(position.topic_partition.topic).topic_id
         position.lost_at = None
-        broker_id = leader.broker.broker_id
+        self._fetcher_of(leader.broker.broker_id).add(position)
+
+    def _fetcher_of(self, broker_id: BrokerId) -> BrokerFetcher:
         fetcher = self._fetchers.get(broker_id)
         if fetcher is None:
-            fetcher = BrokerFetcher(broker_id, self._cluster, self.settings, self._fetched.put, self._on_dropped)
+            fetcher = BrokerFetcher(
+                broker_id, self._cluster, self.settings, self._fetched.put, self._on_dropped, self._on_moved
+            )
             self._fetchers[broker_id] = fetcher
             self._tasks.start(fetcher.run())
-        fetcher.add(position)
+        return fetcher
 
     async def _validate(self, positions: list[Position], leaders: Mapping[TopicPartition, Leader]) -> None:
         """Truncation detection (KIP-320): a position beyond the new leader's log moves back to the divergence."""
@@ -246,5 +265,4 @@ class Consumer:
             return
         logger.warning("reset offset partition=%s offset=%d reason=%s", key, position.offset, error)
         await self._fetched.put(FetchedBatches.none_at(key, position.offset))
-        self._unplaced[key] = position
-        self._has_unplaced.set()
+        self._unplace(position)

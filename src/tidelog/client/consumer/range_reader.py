@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidelog.client.consumer.offsets import BEGINNING, END, ends_of_epochs, list_offsets
+from tidelog.client.consumer.read_replica import ReadReplica
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.connection import ClientConnection
 from tidelog.client.network.in_flight import ConnectionLost
@@ -35,7 +36,7 @@ from tidelog.protocol.messages.fetch import (
 )
 from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
 from tidelog.runtime.disk import FileSlice
-from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET, ZERO_UUID, TopicPartition, Uuid, uuid_text
+from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, NO_OFFSET, ZERO_UUID, TopicPartition, Uuid, uuid_text
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +154,7 @@ class RangeReader:
         self._fetched: asyncio.Queue[FetchedRange | Exception | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._connection: ClientConnection | None = None
+        self._read_replica = ReadReplica()
 
     # ---- iterating
 
@@ -216,6 +218,8 @@ class RangeReader:
             except (CorruptMessage, OffsetsGone, TopicChanged):
                 raise
             except (KafkaError, ConnectionLost) as error:
+                if not self._read_replica.is_leader:
+                    self._read_replica.on_failed(asyncio.get_running_loop().time())
                 logger.info(
                     "fetch failed, retrying partition=%s offset=%d reason=%s",
                     self._topic_partition,
@@ -229,7 +233,12 @@ class RangeReader:
         return None
 
     async def _try_to_fetch(self, attempts: Attempts) -> FetchedRange | None:
-        data = await self._ask_leader(attempts)
+        data = await self._ask_replica(attempts)
+        if data.preferred_read_replica != NO_BROKER:
+            self._read_replica.prefer(data.preferred_read_replica, asyncio.get_running_loop().time())
+            return None
+        if data.error_code != NO_ERROR and not self._read_replica.is_leader:
+            raise error_of(data.error_code, f"{self._topic_partition} at broker {self._read_replica.broker_id}")
         if data.error_code == OffsetOutOfRange.code:
             await self._check_bounds(self._offset, attempts)
             raise OffsetNotAvailable(f"{self._topic_partition}: the leader does not have offset {self._offset} yet")
@@ -281,9 +290,9 @@ class RangeReader:
         if self._empty_responses >= EMPTY_RESPONSES_AT_END:
             self._offset = self._end_offset
 
-    # ---- the leader
+    # ---- the leader, or the replica that it prefers
 
-    async def _ask_leader(self, attempts: Attempts) -> PartitionData:
+    async def _ask_replica(self, attempts: Attempts) -> PartitionData:
         await self._cluster.topics_in_use([self._topic_partition.topic])
         topic_id = self._topic_id_now()
         if topic_id != self._topic_id != ZERO_UUID:
@@ -292,7 +301,7 @@ class RangeReader:
         if leader.leader_epoch != self._leader_epoch:
             await self._check_not_truncated(attempts)
             self._leader_epoch = leader.leader_epoch
-        connection = await self._connect(leader.broker.address)
+        connection = await self._connect(self._address(leader))
         timeout_s = self._settings.max_wait_ms / 1000 + self._cluster.request_timeout_s
         version = fetch_version(connection, has_topic_ids=topic_id != ZERO_UUID)
         response = await connection.ask(
@@ -305,6 +314,13 @@ class RangeReader:
                 self._topic_id = topic_id if data.error_code == NO_ERROR else self._topic_id
                 return data
         raise OffsetNotAvailable(f"{self._topic_partition}: not in the broker's response")
+
+    def _address(self, leader: Leader) -> Address:
+        if self._read_replica.is_expired(asyncio.get_running_loop().time()):
+            self._read_replica.use_leader()
+        if self._read_replica.is_leader:
+            return leader.broker.address
+        return self._cluster.address_of(self._read_replica.broker_id)
 
     async def _connect(self, address: Address) -> ClientConnection:
         """An exclusive connection: on a shared one other responses would wait for a delayed fetch."""
@@ -333,6 +349,7 @@ class RangeReader:
             max_bytes=self._max_bytes,
             isolation_level=self._settings.isolation_level,
             topics=[topic],
+            rack_id=self._read_replica.rack(self._cluster.client_rack, asyncio.get_running_loop().time()),
         )
 
     async def _recover(self, error: Exception, seen_version: int, attempts: Attempts) -> None:

@@ -33,11 +33,14 @@ class Cluster:
         randomness: Randomness,
         *,
         client_id: str = "tidelog",
+        client_rack: str = "",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
         self._bootstrap = list(bootstrap)
         self.randomness = randomness
         self.request_timeout_s = request_timeout_s
+        self.client_rack = client_rack
+        """client.rack: brokers send consumers to a replica in this rack (KIP-392)."""
         self._network = network
         self._client_id = client_id
         self.connections = self.new_connections()

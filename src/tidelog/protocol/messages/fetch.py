@@ -7,6 +7,9 @@ from tidelog.protocol.structs import Request, Response, Struct
 from tidelog.runtime.disk import FileSlice
 from tidelog.types import Buffer, Uuid
 
+RACKS_FROM_VERSION = 11
+"""Consumers name their rack, and may read from followers (KIP-392)."""
+
 TOPIC_IDS_FROM_VERSION = 13
 """Topics have ids instead of names (KIP-516)."""
 

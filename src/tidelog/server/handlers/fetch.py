@@ -125,6 +125,7 @@ def _is_answerable(request: FetchRequest, fetch: AnyFetch) -> bool:
         request.max_wait_ms <= 0
         or fetch.bytes_read >= request.min_bytes
         or fetch.has_error_or_divergence
+        or fetch.is_urgent
         or not fetch.has_partitions
     )
 
@@ -154,6 +155,8 @@ class DelayedFetch(DelayedReply[FetchResponse]):
         if self._min_bytes <= 1:
             return any(requested.is_ready(fetch.reader) for requested in fetch.changed(changed))
         for requested in fetch.changed(changed):
+            if fetch.is_high_watermark_due(requested):
+                return True
             try:
                 readable = fetch.readable_bytes(requested)
             except (KafkaError, NotCached):
