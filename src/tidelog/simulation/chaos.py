@@ -200,6 +200,7 @@ def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
     cluster = SimulatedCluster(
         config.brokers,
         seed=config.seed,
+        has_racks=config.reads_followers,
         replica_lag_time_max_ms=config.lag_limit_ms,
         replica_fetch_wait_max_ms=config.lag_limit_ms // 2,  # idle followers fetch as rarely as possible
         log_dirs=LOG_DIRECTORIES[: config.log_directories],

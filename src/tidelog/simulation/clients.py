@@ -36,6 +36,7 @@ def client_cluster(cluster: SimulatedCluster, seed: int, client_id: str) -> Clus
         bootstrap,
         SeededRandomness(seed),
         client_id=client_id,
+        client_rack=cluster.client_rack(seed),
         request_timeout_s=REQUEST_TIMEOUT_S,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidelog.client.network.connection import ClientConnection
-from tidelog.config.broker import BrokerSettings
+from tidelog.config.broker import RACK_AWARE_SELECTOR, BrokerSettings
 from tidelog.runtime.memory_disk import CrashDamage, MemoryDisk
 from tidelog.runtime.memory_network import CLIENT_HOST, MemoryNetwork
 from tidelog.runtime.randomness import SeededRandomness
@@ -28,6 +28,10 @@ SESSION_TIMEOUT_MS = 6000
 
 def host_of(broker_id: BrokerId) -> str:
     return f"broker-{broker_id}"
+
+
+def rack_of(broker_id: BrokerId) -> str:
+    return f"rack-{broker_id}"
 
 
 @dataclass(slots=True)
@@ -60,7 +64,8 @@ def _new_disk(clock: VirtualClock) -> MemoryDisk:
 class SimulatedCluster:
     """Operations act from outside, as an operator or a fault does."""
 
-    def __init__(self, brokers: int = 3, *, seed: int = 1, **settings: object) -> None:
+    def __init__(self, brokers: int = 3, *, seed: int = 1, has_racks: bool = False, **settings: object) -> None:
+        """`has_racks`: every broker is in its own rack, and consumers read from the replica in theirs (KIP-392)."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulationLoop)
         self.clock = VirtualClock(loop)
@@ -68,6 +73,7 @@ class SimulatedCluster:
         self.network.latency_s = LATENCY_S
         self.store_state = MemoryStoreState()
         self.settings = settings
+        self._has_racks = has_racks
         self._seed = seed
         self._loop = loop
         self.machines = {broker_id: self._machine(broker_id) for broker_id in range(1, brokers + 1)}
@@ -100,11 +106,21 @@ class SimulatedCluster:
             "log_dirs": LOG_DIRECTORIES[:1],
             "listeners": (f"PLAINTEXT://{host_of(broker_id)}:{PORT}",),
             "broker_session_timeout_ms": SESSION_TIMEOUT_MS,
+            **self._rack_settings(broker_id),
             **self.settings,
             **settings,
         }
         broker_settings = BrokerSettings(**values)  # type: ignore[arg-type]
         return self._starting(machine, process, Broker.start(broker_settings, self._seams(machine)))
+
+    def _rack_settings(self, broker_id: BrokerId) -> dict[str, object]:
+        if not self._has_racks:
+            return {}
+        return {"broker_rack": rack_of(broker_id), "replica_selector_class": RACK_AWARE_SELECTOR}
+
+    def client_rack(self, number: int) -> str:
+        """The rack of a client with this number; empty if there are no racks."""
+        return rack_of(1 + number % len(self.machines)) if self._has_racks else ""
 
     async def _starting(self, machine: Machine, process: Process, work: Coroutine[Any, Any, Broker]) -> Broker:
         machine.broker = broker = await process.run(work)

@@ -56,6 +56,7 @@ WORK = (
 REASSIGNMENTS = "reassignments"
 REASSIGNMENTS_ONE_IN = 5
 """Drawn from a random source of its own, so that adding it did not change the other draws of existing seeds."""
+FOLLOWER_READS_ONE_IN = 4
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
 """Each kind of work is in one run of this many; the seed chooses the number. Runs have few or many kinds of work."""
@@ -110,6 +111,8 @@ class SwarmConfig:
     flush_messages: int | None
     balances_leaders: bool = False
     """Automatic preferred leader election with tolerance 0: in the end every preferred replica leads (R40)."""
+    reads_followers: bool = False
+    """Every broker is in its own rack, and so are clients: most consumers read from followers (R23)."""
     replication_factor: int = REPLICATION_FACTOR
     min_in_sync_replicas: int = MIN_IN_SYNC_REPLICAS
 
@@ -130,6 +133,7 @@ class SwarmConfig:
         return (
             f"{self.brokers} brokers with {self.log_directories} log directories each,"
             f" {self.fault_duration_s:g} s of faults;"
+            f"{' reads from followers;' if self.reads_followers else ''}"
             f" faults: {faults or 'none'}; conditions: {conditions or 'none'}; work: {work or 'writing and reading'};"
             f" network {self.latency_s} s, store {self.store_latency_s} s, lag limit {self.lag_limit_ms} ms"
         )
@@ -153,7 +157,9 @@ def is_of_base_offset(data: bytes | bytearray, position: int) -> bool:
 
 def draw_config(seed: int) -> SwarmConfig:
     # Each aspect has its own random source, so that a new kind of work does not change the faults of a seed.
-    draw, of_faults, of_work, of_moves = (_Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 14))
+    draw, of_faults, of_work, of_moves, of_reads = (
+        _Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 15)
+    )
     brokers = draw.one_of(BROKERS)
     conditions = of_faults.some_of(CONDITIONS, 2)
     fault_duration_s = draw.length(*TROUBLED_S)
@@ -178,6 +184,7 @@ def draw_config(seed: int) -> SwarmConfig:
         segment_ms=draw.one_of(SEGMENTS_MS),
         flush_messages=draw.one_of(FLUSH_INTERVALS),
         balances_leaders=draw.one_of((True, True, False)),
+        reads_followers=of_reads.below(FOLLOWER_READS_ONE_IN) == 0,
     )
 
 

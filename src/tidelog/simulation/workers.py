@@ -162,6 +162,7 @@ class Worker:
             bootstrap,
             incarnation.randomness,
             client_id=f"worker-{self.number}",
+            client_rack=self._cluster.client_rack(self.number),
             request_timeout_s=REQUEST_TIMEOUT_S,
         )
 

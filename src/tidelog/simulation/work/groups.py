@@ -209,7 +209,12 @@ class GroupWork(Work):
         bootstrap = [Address(host_of(broker_id), PORT) for broker_id in self.context.cluster.machines]
         network = self.context.cluster.network.at(member.host)
         client = Cluster(
-            network, bootstrap, member.randomness, client_id=member.host, request_timeout_s=REQUEST_TIMEOUT_S
+            network,
+            bootstrap,
+            member.randomness,
+            client_id=member.host,
+            client_rack=self.context.cluster.client_rack(len(self._members)),
+            request_timeout_s=REQUEST_TIMEOUT_S,
         )
         async with client:
             consumer = GroupConsumer(client, self.name, [self._topic_name], self._settings())
