@@ -24,6 +24,8 @@ from tidelog.runtime.purgatory import Watchers
 class Counter:
     """Observes a key."""
 
+    is_waiting = False
+
     def __init__(self, watchers: Watchers) -> None:
         self.count = 0
         watchers.observers[self] = None

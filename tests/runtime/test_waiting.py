@@ -164,6 +164,10 @@ class Note:
         self.waiting, self.own, self.levels = waiting, own, levels
         self.told = 0
 
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.own.operations)
+
     def on_changed(self) -> None:
         self.told += 1
         self.levels[self.own] += 1

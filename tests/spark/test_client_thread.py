@@ -28,6 +28,7 @@ WAIT_S = 20.0
 @dataclass(frozen=True)
 class Settings:
     client_id: str = "test"
+    client_rack: str = ""
     request_timeout_s: float = 5.0
 
 

@@ -332,6 +332,7 @@ def test_brokers_must_be_given() -> None:
 def test_settings_for_reading() -> None:
     client = stream(
         kafka__client__id="me",
+        kafka__client__rack="b",
         kafka__isolation__level="read_committed",
         kafka__request__timeout__ms="5000",
         kafka__default__api__timeout__ms="20000",
@@ -341,6 +342,7 @@ def test_settings_for_reading() -> None:
     ).client
     assert client == ClientSettings(
         client_id="me",
+        client_rack="b",
         isolation_level=READ_COMMITTED,
         request_timeout_s=5.0,
         timeout_s=20.0,

@@ -251,7 +251,7 @@ class Fetcher:
                 last_fetched_epoch=log.leader_epochs.latest_epoch,
                 log_start_offset=log.log_start_offset,
                 partition_max_bytes=max_bytes,
-                high_watermark=core.ask_high_watermark(do_consumers_wait=bool(fetch_state.partition.watchers)),
+                high_watermark=core.ask_high_watermark(do_consumers_wait=fetch_state.partition.watchers.has_waiting),
             )
             self._session.set(topic_partition, fetch_state.partition.topic_id, wanted)
         # The first fetch of a session must not wait: only a later fetch of a session can interrupt a wait.

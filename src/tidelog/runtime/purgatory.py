@@ -63,6 +63,10 @@ class DelayedOperation(ABC):
 class Observer(Protocol):
     """Notified of every change of a key; must only record it."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an operation waits for the changes that this observer records."""
+
     def on_changed(self) -> None:
         """Must not add or remove observers. Operations that depend on the record are checked in the same turn."""
 
@@ -78,6 +82,13 @@ class Watchers:
 
     def __bool__(self) -> bool:
         return bool(self.operations or self.observers)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether anything waits now, directly or through an observer."""
+        if self.operations or not self.observers:
+            return bool(self.operations)
+        return any(observer.is_waiting for observer in self.observers)
 
 
 MAX_CHECKED_AT_ONCE = 64

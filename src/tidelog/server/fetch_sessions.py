@@ -71,6 +71,10 @@ class CachedPartition(RequestedPartition):
             session.woken[self] = None
             session.purgatory.changed(session.watchers)
 
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.session.watchers.operations)
+
     def find(self, reader: Reader) -> None:
         """Look up the partition: it may have been created, deleted or recreated since the last fetch."""
         try:
@@ -93,8 +97,6 @@ class CachedPartition(RequestedPartition):
             self._watched = ((partition.watchers, self),)
         for watchers, observer in self._watched:
             watchers.observers[observer] = None
-        if not reader.is_follower:
-            partition.on_consumer_waits()
 
     def leave(self) -> None:
         for watchers, observer in self._watched:
@@ -127,6 +129,10 @@ class _QuietObserver:
 
     def __init__(self, entry: CachedPartition) -> None:
         self._entry = entry
+
+    @property
+    def is_waiting(self) -> bool:
+        return False  # followers wait for records
 
     def on_changed(self) -> None:
         entry = self._entry
@@ -278,6 +284,8 @@ class SessionFetch(Fetch[CachedPartition]):
         for entry, data in self.found:
             if entry.must_respond(data) or entry.is_ready(self.reader):
                 session.dirty[entry] = None
+            if entry.partition is not None:
+                entry.partition.on_consumer_waits()
         session.woken.clear()
         return [session.watchers]
 

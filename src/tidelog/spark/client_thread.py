@@ -30,12 +30,16 @@ class ConnectionSettings(Protocol):
     def client_id(self) -> str: ...
 
     @property
+    def client_rack(self) -> str: ...
+
+    @property
     def request_timeout_s(self) -> float: ...
 
 
 class _ClusterKey(NamedTuple):
     bootstrap: str
     client_id: str
+    client_rack: str
     request_timeout_s: float
 
 
@@ -189,7 +193,7 @@ def cluster_for(bootstrap: str, client: ConnectionSettings) -> Cluster:
     thread = _client_thread()
     if not thread.is_current:
         raise RuntimeError("cluster_for may be called only in a coroutine given to run()")
-    key = _ClusterKey(bootstrap, client.client_id, client.request_timeout_s)
+    key = _ClusterKey(bootstrap, client.client_id, client.client_rack, client.request_timeout_s)
     found = thread.clusters.get(key)
     if found is None:
         found = thread.clusters[key] = Cluster(
@@ -197,6 +201,7 @@ def cluster_for(bootstrap: str, client: ConnectionSettings) -> Cluster:
             parse_bootstrap(bootstrap),
             SystemRandomness(),
             client_id=client.client_id,
+            client_rack=client.client_rack,
             request_timeout_s=client.request_timeout_s,
         )
     return found

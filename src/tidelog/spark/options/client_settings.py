@@ -21,6 +21,8 @@ class ClientSettings:
     """Hashable, so that queries with equal settings share connections; sent to every task."""
 
     client_id: str = "tidelog-spark"
+    client_rack: str = ""
+    """Rack of the tasks: they read from a replica there, if brokers allow it (KIP-392)."""
     request_timeout_s: float = 30.0
     timeout_s: float = 120.0
     """How long metadata and offset requests are retried while brokers are unavailable."""

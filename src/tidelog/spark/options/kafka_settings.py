@@ -87,6 +87,15 @@ KAFKA_SETTINGS = (
         "Client id, as seen in the logs of brokers.",
     ),
     KafkaSetting(
+        "client.rack",
+        Side.READ,
+        ("client_rack",),
+        str,
+        "text",
+        "none",
+        "Rack of the tasks. Brokers with a rack-aware `replica.selector.class` let them read from a replica there.",
+    ),
+    KafkaSetting(
         "request.timeout.ms",
         Side.BOTH,
         ("request_timeout_s",),
@@ -235,7 +244,6 @@ WITHOUT_EFFECT = frozenset(
         "buffer.memory",
         "check.crcs",
         "client.dns.lookup",
-        "client.rack",
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.zstd.level",
