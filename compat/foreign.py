@@ -190,6 +190,8 @@ FOREIGN_CLIENTS: Sequence[ForeignClient] = (
         "kafkajs",
         frozenset(
             {
+                # It can, in groups only; the suite reads below its consumer.
+                Capability.READ_IN_RACK,
                 Capability.JOIN_COOPERATIVELY,
                 Capability.CONSUMER_PROTOCOL,
                 Capability.STATIC_MEMBERSHIP,

@@ -171,6 +171,11 @@ class RemoteDriver(ClientDriver):
         found = self._ask("consume", count=count, isolation=isolation, **where)
         return [decode_consumed(one) for one in found]
 
+    def consume_in_rack(self, topic: str, partition: int, count: int, rack: str) -> list[Consumed]:
+        where = {"topic": topic, "partition": partition, "offset": 0}
+        found = self._ask("consume", count=count, isolation="read_committed", rack=rack, **where)
+        return [decode_consumed(one) for one in found]
+
     def list_offset(self, topic: str, partition: int, at: NamedOffset | int) -> int | None:
         offset: int | None = self._ask("list_offset", topic=topic, partition=partition, at=at)
         return offset

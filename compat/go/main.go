@@ -57,6 +57,7 @@ type command struct {
 	Offset       int64              `json:"offset"`
 	Count        int                `json:"count"`
 	Isolation    string             `json:"isolation"`
+	Rack         string             `json:"rack"`
 	At           any                `json:"at"`
 	Partitions   int32              `json:"partitions"`
 	Configs      map[string]*string `json:"configs"`
@@ -284,6 +285,7 @@ func (self *driver) consume(ctx context.Context, wanted *command) (any, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(strings.Split(self.bootstrap, ",")...),
 		kgo.FetchIsolationLevel(isolation),
+		kgo.Rack(wanted.Rack),
 		kgo.BrokerMaxReadBytes(largestResponse),
 		kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),

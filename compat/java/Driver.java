@@ -231,6 +231,7 @@ public final class Driver {
         Map<String, Object> settings = Map.of(
             "bootstrap.servers", bootstrap,
             "isolation.level", command.get("isolation").asText(),
+            "client.rack", command.path("rack").asText(""),
             "auto.offset.reset", "earliest");
         ArrayNode taken = JSON.createArrayNode();
         try (KafkaConsumer<byte[], byte[]> consumer =

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidelog.config.broker import RACK_AWARE_SELECTOR
 from tools.apache_kafka import ApacheKafka, free_port
 
 START_LIMIT_SECONDS = 30.0
@@ -123,20 +124,34 @@ class TidelogProcess(BrokerProcess):
 
 
 class TidelogCluster(BrokerProcess):
-    """Three brokers; every topic has three replicas, unless its creator says otherwise."""
+    """Three brokers, each in its own rack; every topic has three replicas, unless its creator says otherwise."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         common = {
             "coordination.store": str(directory / "coordination.sqlite"),
             "default.replication.factor": str(len(BROKER_IDS)),
+            "replica.selector.class": RACK_AWARE_SELECTOR,
         } | dict(settings or {})
+        self.metrics = {broker_id: f"127.0.0.1:{free_port()}" for broker_id in BROKER_IDS}
         self.brokers = {
-            broker_id: TidelogProcess(directory / f"broker-{broker_id}", {"broker.id": str(broker_id)} | common)
+            broker_id: TidelogProcess(
+                directory / f"broker-{broker_id}",
+                {
+                    "broker.id": str(broker_id),
+                    "broker.rack": self.rack(broker_id),
+                    "metrics.listener": self.metrics[broker_id],
+                }
+                | common,
+            )
             for broker_id in BROKER_IDS
         }
         self.bootstrap = ",".join(broker.bootstrap for broker in self.brokers.values())
         self.log_dirs = [log_dir for broker in self.brokers.values() for log_dir in broker.log_dirs]
         self.broker_count = len(BROKER_IDS)
+
+    @staticmethod
+    def rack(broker_id: int) -> str:
+        return f"rack-{broker_id}"
 
     def start(self) -> None:
         self.start_brokers(self.brokers)

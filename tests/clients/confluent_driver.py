@@ -65,7 +65,7 @@ class ConfluentDriver(ClientDriver):
         self._common: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._admin = AdminClient(self._common)
         self._producers: dict[tuple[str, str, bool], Producer] = {}
-        self._consumers: dict[str, Consumer] = {}
+        self._consumers: dict[tuple[Isolation, str], Consumer] = {}
 
     def close(self) -> None:
         for consumer in self._consumers.values():
@@ -76,17 +76,19 @@ class ConfluentDriver(ClientDriver):
             self._producers[options.key] = Producer(self._common | producer_settings(options))
         return self._producers[options.key]
 
-    def _consumer(self, isolation: Isolation) -> Consumer:
-        if isolation not in self._consumers:
+    def _consumer(self, isolation: Isolation, rack: str = "") -> Consumer:
+        key = (isolation, rack)
+        if key not in self._consumers:
             settings = {
                 "group.id": f"unused-{uuid.uuid4()}",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": isolation,
+                "client.rack": rack,
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
             }
-            self._consumers[isolation] = Consumer(self._common | settings)
-        return self._consumers[isolation]
+            self._consumers[key] = Consumer(self._common | settings)
+        return self._consumers[key]
 
     def produce(
         self, topic: str, records: Sequence[Record], options: ProducerOptions, partition: int = 0
@@ -122,7 +124,12 @@ class ConfluentDriver(ClientDriver):
     def consume(
         self, topic: str, partition: int, offset: int, count: int, isolation: Isolation = "read_committed"
     ) -> list[Consumed]:
-        consumer = self._consumer(isolation)
+        return self._consume(self._consumer(isolation), topic, partition, offset, count)
+
+    def consume_in_rack(self, topic: str, partition: int, count: int, rack: str) -> list[Consumed]:
+        return self._consume(self._consumer("read_committed", rack), topic, partition, 0, count)
+
+    def _consume(self, consumer: Consumer, topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
         # Asked by name, librdkafka learns the leader at once; by itself it looks once a second.
         consumer.list_topics(topic, timeout=PATIENCE_SECONDS)
         consumer.assign([TopicPartition(topic, partition, offset)])

@@ -9,7 +9,7 @@ from tests.clients.broker import BrokerProcess, new_broker, running
 from tests.clients.driver import ClientDriver
 from tests.clients.registry import CLIENTS, ClientMissing
 
-pytest.register_assert_rewrite("tests.clients.features", "tests.clients.group_features")
+pytest.register_assert_rewrite("tests.clients.features", "tests.clients.group_features", "tests.clients.rack_features")
 
 HELPER = "confluent-kafka"
 CLIENT_MARKS = [

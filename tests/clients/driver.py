@@ -45,6 +45,7 @@ class Capability(StrEnum):
     REPLACE_TRANSACTION_COORDINATOR = "turn to another coordinator in the middle of transactions"
     NULL_HEADER_VALUES = "null header values"
     NULL_KEY_AND_VALUE = "null key and null value in one record"
+    READ_IN_RACK = "read from the replica in the client's rack (KIP-392)"
     READ_IN_GROUPS = "read in a group, commit and leave"
     JOIN_GROUPS = "join groups"
     JOIN_COOPERATIVELY = "give up only what others are to have"
@@ -214,6 +215,10 @@ class ClientDriver(ABC):
         self, topic: str, partition: int, offset: int, count: int, isolation: Isolation = "read_committed"
     ) -> list[Consumed]:
         """Reads `count` records from `offset` on; an offset out of range means the earliest."""
+
+    def consume_in_rack(self, topic: str, partition: int, count: int, rack: str) -> list[Consumed]:
+        """Reads `count` records from the beginning on, as a new client in this rack."""
+        raise NotImplementedError
 
     @abstractmethod
     def list_offset(self, topic: str, partition: int, at: NamedOffset | int) -> int | None:

@@ -656,4 +656,9 @@ def reads_on_while_the_leader_is_killed(bench: Workbench) -> None:
 
 
 # The rest, by subject: the modules add to FEATURES when they are imported.
-from tests.clients import consumer_protocol_features, group_features, transaction_features  # noqa: E402, F401
+from tests.clients import (  # noqa: E402
+    consumer_protocol_features,  # noqa: F401
+    group_features,  # noqa: F401
+    rack_features,  # noqa: F401
+    transaction_features,  # noqa: F401
+)

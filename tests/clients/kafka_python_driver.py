@@ -54,7 +54,7 @@ class KafkaPythonDriver(ClientDriver):
         super().__init__(bootstrap)
         self._admin = KafkaAdminClient(bootstrap_servers=bootstrap)
         self._producers: dict[tuple[str, str, bool], KafkaProducer] = {}
-        self._consumers: dict[str, KafkaConsumer] = {}
+        self._consumers: dict[tuple[Isolation, str], KafkaConsumer] = {}
 
     def close(self) -> None:
         for client in [*self._producers.values(), *self._consumers.values(), self._admin]:
@@ -65,16 +65,18 @@ class KafkaPythonDriver(ClientDriver):
             self._producers[options.key] = KafkaProducer(**producer_settings(self.bootstrap, options))
         return self._producers[options.key]
 
-    def _consumer(self, isolation: Isolation) -> KafkaConsumer:
-        if isolation not in self._consumers:
-            self._consumers[isolation] = KafkaConsumer(
+    def _consumer(self, isolation: Isolation, rack: str = "") -> KafkaConsumer:
+        key = (isolation, rack)
+        if key not in self._consumers:
+            self._consumers[key] = KafkaConsumer(
                 bootstrap_servers=self.bootstrap,
                 group_id=None,
                 auto_offset_reset="earliest",
                 isolation_level=isolation,
+                client_rack=rack,
                 fetch_max_wait_ms=FETCH_WAIT_MS,
             )
-        return self._consumers[isolation]
+        return self._consumers[key]
 
     def produce(
         self, topic: str, records: Sequence[Record], options: ProducerOptions, partition: int = 0
@@ -101,7 +103,12 @@ class KafkaPythonDriver(ClientDriver):
     def consume(
         self, topic: str, partition: int, offset: int, count: int, isolation: Isolation = "read_committed"
     ) -> list[Consumed]:
-        consumer = self._consumer(isolation)
+        return self._consume(self._consumer(isolation), topic, partition, offset, count)
+
+    def consume_in_rack(self, topic: str, partition: int, count: int, rack: str) -> list[Consumed]:
+        return self._consume(self._consumer("read_committed", rack), topic, partition, 0, count)
+
+    def _consume(self, consumer: KafkaConsumer, topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
         place = TopicPartition(topic, partition)
         consumer.assign([place])
         consumer.seek(place, offset)

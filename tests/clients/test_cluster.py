@@ -20,6 +20,7 @@ KEY_FEATURES = (
     "produce-lz4-idempotent",
     "produce-creates-topic",
     "consume-waits",
+    "consume-in-rack",
     "list-offsets-latest",
     "topics-describe",
     "topics-create",
