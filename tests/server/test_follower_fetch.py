@@ -324,6 +324,33 @@ def test_a_high_watermark_that_another_follower_raised_is_told_with_the_next_ans
     with_leader(scenario, count=2)
 
 
+def test_a_follower_that_names_its_high_watermark_is_answered_with_a_newer_one() -> None:
+    """R23: consumers wait there. Once answered, it is not answered again for the same."""
+
+    async def scenario(led: Led) -> None:
+        led.assign(leader_epoch=2, replicas=(HERE, FOLLOWER, SECOND), in_sync=(HERE, FOLLOWER, SECOND))
+        loop = asyncio.get_running_loop()
+        reader = SessionReader(led.client, replica_id=FOLLOWER, version=18)
+        topic_id = topic_id_of(led.broker, "t")
+        reader.wants("t", 0, 0, topic_id)
+        await reader.fetch()
+        other = Led(led.world, led.broker, await led.world.connect())
+        await other.client.produce("t", b"x", acks=1)
+        assert list(await reader.fetch()) == [0]
+        reader.wants("t", 0, 1, topic_id, high_watermark=0)
+        waiting = asyncio.create_task(reader.fetch(max_wait_ms=500))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await other.fetch_as(SECOND, 1)
+        started = loop.time()
+        assert [data.high_watermark for data in (await waiting).values()] == [1]
+        assert loop.time() - started < 0.1
+        assert await reader.fetch(max_wait_ms=500) == {}
+        assert loop.time() - started >= 0.5
+
+    with_leader(scenario)
+
+
 def test_a_session_counts_the_offset_of_a_partition_it_does_not_name_again() -> None:
     async def scenario(led: Led) -> None:
         await led.client.produce("t", b"x", acks=1)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from unittest.mock import patch
 
 import pytest
 
@@ -17,9 +18,11 @@ from tests.simulation.scenario import (
     stored,
     wait_for,
 )
-from tidelog.client.consumer.consumer import BEGINNING, Consumer
+from tidelog.client.consumer.consumer import BEGINNING, Consumer, ConsumerSettings
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
 from tidelog.client.consumer.range_reader import RangeReader
 from tidelog.client.network.bootstrap import Address
+from tidelog.client.producer.transactional_producer import TransactionalProducer
 from tidelog.client.routing.cluster import Cluster
 from tidelog.config.broker import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from tidelog.errors import NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
@@ -77,8 +80,11 @@ async def fetch_at(
     max_wait_ms: int = 0,
     epoch: int = -1,
     replica_id: int = -1,
+    isolation_level: int = 0,
 ) -> PartitionData:
-    request = fetch_request(TOPIC, offset, max_wait_ms=max_wait_ms, current_leader_epoch=epoch)
+    request = fetch_request(
+        TOPIC, offset, max_wait_ms=max_wait_ms, current_leader_epoch=epoch, isolation_level=isolation_level
+    )
     request.rack_id, request.replica_id = rack, replica_id
     response = await ask(cluster, broker_id, request, FetchResponse, version)
     return response.responses[0].partitions[0]
@@ -213,6 +219,57 @@ def test_a_replica_that_lags_is_not_preferred_until_it_is_in_sync_again() -> Non
         await wait_for(lambda: NEAREST in stored(cluster).in_sync_replicas)
         await produce(cluster, b"b")
         assert (await fetch_at(cluster, LEADER, 0, rack=rack_of(NEAREST))).preferred_read_replica == NEAREST
+
+    in_racks(scenario)
+
+
+def uncommitted_read() -> list[bytes]:
+    """What a consumer at a follower gets while the other follower does not fetch."""
+    found: list[bytes] = []
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await produce_everywhere(cluster, b"a")
+        cluster.cut(OTHER, [LEADER])
+        await produce(cluster, b"uncommitted", acks=1)
+        await wait_for(lambda: replica(cluster, NEAREST).log.log_end_offset == 2)
+        data = await fetch_at(cluster, NEAREST, 1, max_wait_ms=500)
+        found.append(bytes(data.records or b""))
+
+    in_racks(scenario)
+    return found
+
+
+def test_a_consumer_at_a_follower_never_sees_what_is_not_committed() -> None:
+    """And with a follower that serves up to its log end it would."""
+    assert uncommitted_read() == [b""]
+    with patch("tidelog.replication.fetch_reads.readable_end", lambda log, *_, **__: log.log_end_offset):
+        assert b"uncommitted" in uncommitted_read()[0]
+
+
+def test_a_follower_knows_open_and_aborted_transactions() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        async with (
+            client_in(cluster, LEADER) as writing,
+            TransactionalProducer(writing, cluster.clock, "writer") as producer,
+        ):
+            producer.begin()
+            await producer.enqueue(TOPIC, b"aborted", partition=0)
+            await producer.flush()
+            data = await fetch_at(cluster, NEAREST, 0, max_wait_ms=1000)
+            assert (data.high_watermark, data.last_stable_offset) == (1, 0)
+            assert not (await fetch_at(cluster, NEAREST, 0, isolation_level=READ_COMMITTED)).records
+            await producer.abort()
+            await produce_everywhere(cluster, b"kept")
+        data = await fetch_at(cluster, NEAREST, 0, isolation_level=READ_COMMITTED)
+        assert data.last_stable_offset == data.high_watermark == 3
+        assert [aborted.first_offset for aborted in data.aborted_transactions or ()] == [0]
+        async with (
+            client_in(cluster, NEAREST) as client,
+            Consumer(client, ConsumerSettings(isolation_level=READ_COMMITTED)) as consumer,
+        ):
+            await consumer.assign({ORDERS: BEGINNING})
+            assert await read_until(consumer, 1) == [b"kept"]
+        assert bytes_out(cluster).keys() == {NEAREST}
 
     in_racks(scenario)
 

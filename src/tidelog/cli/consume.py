@@ -76,6 +76,13 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         action="store_true",
         help="print only records of committed transactions; wait for open transactions to end",
     )
+    parser.add_argument(
+        "--rack",
+        metavar="NAME",
+        type=name_option,
+        default="",
+        help="read from replicas in this rack (client.rack), if the brokers' replica.selector.class is rack-aware",
+    )
     parser.add_argument("--max-messages", metavar="N", type=count_option, help="exit after N records")
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=seconds_option, help="exit if no record arrives for this long"
@@ -110,6 +117,7 @@ async def _consume(cluster: "Cluster", options: argparse.Namespace) -> None:
         )
     if options.group is None and options.instance_id is not None:
         raise CommandError("--instance-id needs --group")
+    cluster.client_rack = options.rack
     partitions = await _partitions(cluster, options)
     printer = _Printer(options)
     try:

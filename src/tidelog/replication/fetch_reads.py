@@ -42,11 +42,6 @@ def readable_end(log: Log, isolation_level: int, *, is_follower: bool = False) -
     return log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
 
 
-def is_high_watermark_due(log: Log, request: FetchPartition) -> bool:
-    """Whether a follower waits for a newer high watermark than the one it names (KIP-1166, R23)."""
-    return request.high_watermark < log.high_watermark
-
-
 def without_records(log: Log, request: FetchPartition) -> PartitionData:
     """The offsets of a partition only."""
     return PartitionData(

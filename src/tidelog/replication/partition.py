@@ -17,7 +17,6 @@ from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.fetch_checks import check_follower
 from tidelog.replication.fetch_reads import (
     FetchParams,
-    is_high_watermark_due,
     read_records,
     readable_end,
     without_records,
@@ -332,7 +331,8 @@ class Partition:
         """Whether `fetch_records` would return what the reader waits for, or raise; decided without a read."""
         role, log = self.leader if params.is_follower else self.role, self.log
         if isinstance(role, PartitionLeader):
-            if params.is_follower and (params.replica_id not in role.followers or is_high_watermark_due(log, request)):
+            is_due = request.high_watermark < log.high_watermark  # the follower has named its own (KIP-1166, R23)
+            if params.is_follower and (is_due or params.replica_id not in role.followers):
                 return True
         elif role is None or params.fetch_only_leader:
             return True

@@ -24,7 +24,6 @@ from tidelog.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tidelog.replication.fetch_reads import is_high_watermark_due
 from tidelog.replication.partition import Partition
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Observer, Purgatory, Watchers
@@ -136,7 +135,8 @@ class _QuietObserver:
 
     def on_changed(self) -> None:
         entry = self._entry
-        if entry.partition is not None and is_high_watermark_due(entry.partition.log, entry.request):
+        partition = entry.partition
+        if partition is not None and entry.request.high_watermark < partition.log.high_watermark:
             entry.on_changed()
         else:
             entry.session.dirty[entry] = None
@@ -280,11 +280,11 @@ class SessionFetch(Fetch[CachedPartition]):
         self._session.dirty.update(dict.fromkeys(self._visited))
 
     def watched(self) -> list[Watchers]:
-        session = self._session
+        session, is_follower = self._session, self.reader.is_follower
         for entry, data in self.found:
             if entry.must_respond(data) or entry.is_ready(self.reader):
                 session.dirty[entry] = None
-            if entry.partition is not None:
+            if not is_follower and entry.partition is not None:
                 entry.partition.on_consumer_waits()
         session.woken.clear()
         return [session.watchers]

@@ -18,7 +18,7 @@ from tidelog.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tidelog.replication.fetch_reads import NO_BROKERS, FetchParams, is_high_watermark_due
+from tidelog.replication.fetch_reads import NO_BROKERS, FetchParams
 from tidelog.replication.partition import Partition
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import Watchers
@@ -239,8 +239,9 @@ class Fetch(ABC, Generic[W]):
                 requested.partition.traffic.bytes_out += size
 
     def is_high_watermark_due(self, requested: W) -> bool:
+        """Whether a follower waits for a newer high watermark than the one it named (R23)."""
         partition = requested.partition
-        return partition is not None and is_high_watermark_due(partition.log, requested.request)
+        return partition is not None and requested.request.high_watermark < partition.log.high_watermark
 
     def readable_bytes(self, requested: W) -> int:
         """Bytes that one partition has for this request now. Raises the errors of a read."""
