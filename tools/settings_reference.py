@@ -28,9 +28,12 @@ BROKER_INTRODUCTION = """\
 ## Broker
 
 *Change*: `read-only` settings need a restart; `cluster-wide` ones can be changed while brokers run, for one broker or
-for all, with AlterConfigs and IncrementalAlterConfigs. A setting that Tidelog does not use is refused there, since
-nobody would see a warning: `num.io.threads` for instance, throttles, and what belongs to TLS or SASL. So is a name
-that nobody knows, which Kafka would keep for its plugins.
+for all, with AlterConfigs and IncrementalAlterConfigs. The value of one broker wins over that of all, which wins over
+the file; a value that is deleted returns to the next of these. Sizes of Kafka's thread pools and buffers, such as
+`num.io.threads`, are accepted with Kafka's bounds and shown; the broker logs that they have no effect here. A dynamic
+setting that promises more and is not supported is refused, since nobody would see a warning:
+`max.connection.creation.rate` for instance, and what belongs to SASL. So is a name that nobody knows, which Kafka would
+keep for its plugins.
 """
 
 TOPIC_INTRODUCTION = """\

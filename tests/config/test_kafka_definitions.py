@@ -82,7 +82,7 @@ def bounds(known: Setting) -> str:
 def differences(definition: Definition, known: Setting) -> set[str]:
     found = {
         "type": (definition.type, known.type.name),
-        "default": (definition.default, default_text(known) or "null"),
+        "default": (definition.default, "null" if known.default is None else default_text(known)),
         "bounds": (definition.bounds, bounds(known)),
         "update": (definition.update, known.update.value if definition.level == "broker" else "-"),
     }

@@ -169,7 +169,13 @@ def test_a_broker_runs_with_its_own_dynamic_settings_over_those_of_the_cluster()
     ("overrides", "message"),
     [
         ({"log.dirs": "/x", "broker.id": "1"}, "Cannot update these configs dynamically: log.dirs, broker.id"),
-        ({"num.io.threads": "1"}, "Not supported: num.io.threads"),
+        ({"queued.max.requests": "1"}, "Cannot update these configs dynamically: queued.max.requests"),
+        (
+            {"replication.quota.window.num": "5"},
+            "Cannot update these configs dynamically: replication.quota.window.num",
+        ),
+        ({"max.connection.creation.rate": "1"}, "Not supported: max.connection.creation.rate"),
+        ({"listener.name.plaintext.max.connections": "1"}, "Not supported: listener.name.plaintext.max.connections"),
         ({"nope": "1"}, "Unknown broker configs: nope"),
         (
             {"max.connections": "-1"},

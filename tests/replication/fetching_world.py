@@ -10,6 +10,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.replication.assignment import LeaderAddress, PartitionAssignment
 from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog.replication.partition import Partition, PartitionContext
+from tidelog.replication.quota import ReplicationQuotas
 from tidelog.runtime.deadlines import Deadlines
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.purgatory import Purgatory
@@ -29,7 +30,8 @@ class FetchingWorld:
         self.network = MemoryNetwork()
         self.settings = BrokerSettings(**settings)
         self.leader = ScriptedLeader(self.network)
-        self.fetchers = FetcherManager(FOLLOWER, lambda: 7, self.network, self.clock, lambda: self.settings)
+        self.quota = ReplicationQuotas(self.settings).follower
+        self.fetchers = FetcherManager(FOLLOWER, lambda: 7, self.network, self.clock, lambda: self.settings, self.quota)
         purgatory, store = Purgatory(loop, Deadlines(loop)), MemoryStore(MemoryStoreState())
         self._context = PartitionContext(FOLLOWER, purgatory, self.clock.now_ms, 30_000, lambda *_: None, lambda: store)
 

@@ -4,7 +4,6 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidelog.config.coordinators import CoordinatorSettings
 from tidelog.config.listeners import (
     EVERY_INTERFACE,
     LOOPBACK,
@@ -14,6 +13,7 @@ from tidelog.config.listeners import (
     parse_protocol_map,
 )
 from tidelog.config.setting import INT_MAX, LONG_MAX, ConfigType, UpdateMode, setting
+from tidelog.config.thread_pools import ThreadPoolSettings
 from tidelog.config.topic import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
@@ -29,7 +29,7 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class BrokerSettings(CoordinatorSettings):
+class BrokerSettings(ThreadPoolSettings):
     """Built from keywords by code, or by `config.loading` from a file and flags, with all checks."""
 
     auto_create_topics_enable: bool = setting(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.consistency import contradictions
 from tidelog.config.setting import BadValue, settings_of
+from tidelog.config.thread_pools import REMOTE_THREAD_POOLS, THREAD_POOLS
 from tidelog.errors import InvalidConfig, InvalidRequest
 
 
@@ -45,14 +46,34 @@ def _check_connections(_: BrokerSettings, wanted: BrokerSettings) -> None:
         raise BadValue(f"Invalid max.connections {wanted.max_connections}")
 
 
-def _check_fetchers(current: BrokerSettings, wanted: BrokerSettings) -> None:
-    """Same bounds as Kafka's thread pools: a mistyped number must not open thousands of connections."""
-    new, old = wanted.num_replica_fetchers, current.num_replica_fetchers
-    failed = f"Dynamic thread count update validation failed for num.replica.fetchers={new}"
+def _check_thread_pool(name: str, prefix: str = "Dynamic thread count update") -> Check:
+    """Kafka's bounds: a mistyped number must not open thousands of threads, or connections of fetchers."""
+    attribute = name.replace(".", "_")
+
+    def check(current: BrokerSettings, wanted: BrokerSettings) -> None:
+        new, old = getattr(wanted, attribute), getattr(current, attribute)
+        failed = f"{prefix} validation failed for {name}={new}"
+        if new < old // 2:
+            raise BadValue(f"{failed}, value should be at least half the current value {old}")
+        if new > old * 2:
+            raise BadValue(f"{failed}, value should not be greater than double the current value {old}")
+
+    return check
+
+
+def _check_cleaner_threads(current: BrokerSettings, wanted: BrokerSettings) -> None:
+    new, old = wanted.log_cleaner_threads, current.log_cleaner_threads
+    if new < 1:
+        raise BadValue("Log cleaner threads should be at least 1")
     if new < old // 2:
-        raise BadValue(f"{failed}, value should be at least half the current value {old}")
+        raise BadValue(f"Log cleaner threads cannot be reduced to less than half the current value {old}")
     if new > old * 2:
-        raise BadValue(f"{failed}, value should not be greater than double the current value {old}")
+        raise BadValue(f"Log cleaner threads cannot be increased to more than double the current value {old}")
 
 
-_CHECKS: Mapping[str, Check] = {"max.connections": _check_connections, "num.replica.fetchers": _check_fetchers}
+_CHECKS: Mapping[str, Check] = {
+    "max.connections": _check_connections,
+    "log.cleaner.threads": _check_cleaner_threads,
+    **{name: _check_thread_pool(name) for name in THREAD_POOLS},
+    **{name: _check_thread_pool(name, "Dynamic remote log manager config update") for name in REMOTE_THREAD_POOLS},
+}

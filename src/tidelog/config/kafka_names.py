@@ -1,14 +1,14 @@
-"""Names of Kafka broker settings that have no effect here.
+"""Names of Kafka broker settings that are not supported here.
 
-Setting one logs a warning, or is an error if `security.py` lists it.
+Setting one in a file logs a warning, or is an error if `security.py` lists it; at run time it is refused. Thread pools
+and buffers, which only have no effect, are in `thread_pools.py`.
 """
 
 _NAMES = """
-    allow.everyone.if.no.acl.found alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
-    alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.include.jmx.reporter
-    background.threads broker.id.generation.enable client.quota.callback.class
-    config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
-    control.plane.listener.name controller.listener.names controller.performance.always.log.threshold.ms
+    allow.everyone.if.no.acl.found alter.config.policy.class.name authorizer.class.name
+    auto.include.jmx.reporter broker.id.generation.enable client.quota.callback.class config.providers
+    connection.failed.authentication.delay.ms connections.max.reauth.ms control.plane.listener.name
+    controller.listener.names controller.performance.always.log.threshold.ms
     controller.performance.sample.period.ms controller.quorum.append.linger.ms
     controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
@@ -20,10 +20,9 @@ _NAMES = """
     delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
     fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
-    follower.replication.throttled.rate group.consumer.assignment.interval.ms
-    group.consumer.max.assignment.interval.ms group.consumer.min.assignment.interval.ms
-    group.consumer.regex.refresh.interval.ms group.coordinator.append.linger.ms
-    group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.new.enable
+    group.consumer.assignment.interval.ms group.consumer.max.assignment.interval.ms
+    group.consumer.min.assignment.interval.ms group.consumer.regex.refresh.interval.ms
+    group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.new.enable
     group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignment.interval.ms
     group.share.assignors group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
     group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
@@ -42,42 +41,38 @@ _NAMES = """
     group.streams.num.standby.replicas group.streams.session.timeout.ms initial.broker.registration.timeout.ms
     inter.broker.protocol.version internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
     internal.metadata.max.batch.size.in.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    leader.replication.throttled.rate log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
-    log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms log.initial.task.delay.ms
+    log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms log.initial.task.delay.ms
     log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable
     log.message.format.version log.message.timestamp.difference.max.ms log.preallocate
     max.connection.creation.rate max.connections.per.ip.overrides max.request.partition.size.limit
     metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
     metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
-    metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
-    num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads offsets.commit.required.acks
-    offsets.load.buffer.size offsets.topic.compression.codec password.encoder.cipher.algorithm
-    password.encoder.iterations password.encoder.key.length password.encoder.keyfactory.algorithm
-    password.encoder.old.secret password.encoder.secret principal.builder.class process.roles
-    producer.purgatory.purge.interval.requests queued.max.requests quota.window.num quota.window.size.seconds
-    remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
-    remote.log.index.file.cache.ttl.ms remote.log.manager.copier.thread.pool.size
-    remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
-    remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms num.replica.alter.log.dirs.threads
+    offsets.commit.required.acks offsets.load.buffer.size offsets.topic.compression.codec
+    password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
+    password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
+    principal.builder.class process.roles producer.purgatory.purge.interval.requests queued.max.requests
+    quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+    remote.log.index.file.cache.ttl.ms remote.log.manager.copy.max.bytes.per.second
+    remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
     remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
-    remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size
-    remote.log.manager.task.interval.ms remote.log.manager.task.retry.backoff.max.ms
-    remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter
-    remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes
-    remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path
-    remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name
-    remote.log.reader.max.pending.tasks remote.log.reader.threads remote.log.storage.manager.class.name
-    remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
-    remote.log.storage.system.enable replica.alter.log.dirs.io.max.bytes.per.second
-    replica.socket.receive.buffer.bytes replication.quota.window.num replication.quota.window.size.seconds
-    request.timeout.ms sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config
-    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules
-    sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
-    sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
-    sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-    sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
-    sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol sasl.oauthbearer.assertion.algorithm
+    remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.task.interval.ms
+    remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
+    remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size
+    remote.log.metadata.custom.metadata.max.bytes remote.log.metadata.manager.class.name
+    remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
+    remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks
+    remote.log.storage.manager.class.name remote.log.storage.manager.class.path
+    remote.log.storage.manager.impl.prefix remote.log.storage.system.enable
+    replica.socket.receive.buffer.bytes request.timeout.ms sasl.client.callback.handler.class
+    sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+    sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+    sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
+    sasl.mechanism.inter.broker.protocol sasl.oauthbearer.assertion.algorithm
     sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
     sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
     sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
@@ -114,9 +109,38 @@ _NAMES = """
     zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
 """
 
+_DYNAMIC_NAMES = """
+    config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
+    group.consumer.assignment.interval.ms group.share.assignment.interval.ms
+    group.streams.assignment.interval.ms log.cleaner.io.max.bytes.per.second log.local.retention.bytes
+    log.local.retention.ms log.preallocate max.connection.creation.rate max.connections.per.ip.overrides
+    metric.reporters principal.builder.class remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+    remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
+    sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+    sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.mechanism.inter.broker.protocol share.coordinator.cached.buffer.max.bytes ssl.cipher.suites
+    ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
+    ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
+    ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
+    ssl.truststore.location ssl.truststore.password ssl.truststore.type
+"""
+
 UNSUPPORTED_KAFKA_NAMES = frozenset(_NAMES.split())
 """Settings of Apache Kafka 4.3 and of 3.9 in ZooKeeper mode; also everything that begins with `listener.name.`."""
 
+DYNAMIC_UNSUPPORTED_NAMES = frozenset(_DYNAMIC_NAMES.split())
+"""Those that Kafka 4.3 can change at run time; it refuses the others as read-only."""
+
+LISTENER_PREFIX = "listener.name."
+
 
 def is_unsupported_kafka_name(name: str) -> bool:
-    return name in UNSUPPORTED_KAFKA_NAMES or name.startswith("listener.name.")
+    return name in UNSUPPORTED_KAFKA_NAMES or name.startswith(LISTENER_PREFIX)
+
+
+def is_read_only_in_kafka(name: str) -> bool:
+    """For names that are not supported here: whether Kafka, too, refuses to change them at run time."""
+    return name in UNSUPPORTED_KAFKA_NAMES and name not in DYNAMIC_UNSUPPORTED_NAMES

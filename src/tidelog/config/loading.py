@@ -12,6 +12,7 @@ from tidelog.config.nearest import nearest_name
 from tidelog.config.properties import parse_properties
 from tidelog.config.security import guards
 from tidelog.config.setting import BadValue, settings_of
+from tidelog.config.thread_pools import NO_EFFECT
 
 logger = logging.getLogger(__name__)
 
@@ -78,14 +79,20 @@ def _supported(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
         if found.name in declared:
             if found.name in known and known[found.name].place != "--set" and found.place != "--set":
                 logger.warning("setting given twice, using the last one place=%s name=%s", found.place, found.name)
+            if found.name in NO_EFFECT:
+                _warn_of_no_effect(found)
             known[found.name] = found
         elif guards(found.name, found.value):
             mistakes.append(f"{found.place}: {found.name}: not supported; without it the broker would be unprotected")
         elif is_unsupported_kafka_name(found.name):
-            logger.warning("Kafka setting has no effect place=%s name=%s", found.place, found.name)
+            _warn_of_no_effect(found)
         else:
             mistakes.append(f"{found.place}: {found.name}: unknown setting{nearest(found.name, declared)}")
     return known
+
+
+def _warn_of_no_effect(found: Given) -> None:
+    logger.warning("Kafka setting has no effect place=%s name=%s", found.place, found.name)
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

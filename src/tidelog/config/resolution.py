@@ -9,7 +9,7 @@ from tidelog.config import group, topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.coordinators import CoordinatorSettings
 from tidelog.config.group import ConsumerGroupSettings, bounds, check_group_settings, group_defaults
-from tidelog.config.kafka_names import is_unsupported_kafka_name
+from tidelog.config.kafka_names import is_read_only_in_kafka, is_unsupported_kafka_name
 from tidelog.config.overrides import parse_overrides
 from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
 from tidelog.config.topic import TopicSettings, check_topic_settings
@@ -128,7 +128,7 @@ def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_bro
     """
     declared = settings_of(BrokerSettings)
     _refuse(
-        (name for name in overrides if name in declared and declared[name].update is UpdateMode.READ_ONLY),
+        (name for name in overrides if _is_read_only(declared.get(name), name)),
         "Cannot update these configs dynamically",
     )
     _refuse((name for name in overrides if is_unsupported_kafka_name(name)), "Not supported")
@@ -143,6 +143,10 @@ def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_bro
             (name for name in overrides if declared[name].update is UpdateMode.PER_BROKER),
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
+
+
+def _is_read_only(setting: Setting | None, name: str) -> bool:
+    return is_read_only_in_kafka(name) if setting is None else setting.update is UpdateMode.READ_ONLY
 
 
 def describe_topic(

@@ -4,7 +4,7 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, IntEnum
 from functools import cache
 from typing import Any, TypeVar
@@ -60,6 +60,8 @@ class Setting:
     update: UpdateMode
     broker_names: tuple[str, ...]
     documentation: str
+    check: Callable[[str, Any], None] | None
+    """Gets name and value; raises BadValue."""
 
     @property
     def name(self) -> str:
@@ -74,6 +76,8 @@ class Setting:
         value = _PARSERS[self.type](text.strip(), self.type)
         self._check_bounds(value)
         self._check_choice(value)
+        if self.check is not None:
+            self.check(self.name, value)
         return value
 
     def text(self, value: Any) -> str | None:
@@ -146,6 +150,7 @@ def setting(
     one_of: tuple[str, ...] = (),
     update: UpdateMode = UpdateMode.READ_ONLY,
     broker_names: tuple[str, ...] = (),
+    check: Callable[[str, Any], None] | None = None,
 ) -> T:
     """Declare a setting. Its name is the attribute's with dots instead of underscores, its type follows the annotation.
 
@@ -160,6 +165,7 @@ def setting(
         "update": update,
         "broker_names": broker_names,
         "documentation": doc,
+        "check": check,
     }
     return dataclasses.field(default=default, metadata={"setting": declared})
 

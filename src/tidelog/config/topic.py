@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tidelog.config.quotas import check_throttled_replicas
 from tidelog.config.setting import LONG_MAX, ConfigType, SettingsBase, setting
 from tidelog.errors import InvalidConfig
 
@@ -15,9 +16,7 @@ DECOMPRESSED_LIMIT_BYTES = 128 * 1024 * 1024
 
 UNSUPPORTED_KAFKA_NAMES = frozenset(
     {
-        "follower.replication.throttled.replicas",
         "internal.segment.bytes",
-        "leader.replication.throttled.replicas",
         "local.retention.bytes",
         "local.retention.ms",
         "preallocate",
@@ -95,11 +94,23 @@ class TopicSettings(SettingsBase):
         broker_names=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         doc="The log is flushed after this time; by default the operating system decides.",
     )
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        default=(),
+        check=check_throttled_replicas,
+        doc="Replicas whose fetches are limited by `follower.replication.throttled.rate`: `PARTITION:BROKER,...`, or"
+        " `*` for all.",
+    )
     index_interval_bytes: int = setting(
         default=4096,
         at_least=0,
         broker_names=("log.index.interval.bytes",),
         doc="Bytes between two entries of the offset index.",
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        default=(),
+        check=check_throttled_replicas,
+        doc="Replicas of leaders whose responses to out-of-sync followers are limited by"
+        " `leader.replication.throttled.rate`: `PARTITION:BROKER,...`, or `*` for all.",
     )
     max_compaction_lag_ms: int = setting(
         default=LONG_MAX,

@@ -27,6 +27,7 @@ from tidelog.replication.follower import (
     backoff_ms,
 )
 from tidelog.replication.follower_effects import FollowerEffectRunner
+from tidelog.replication.follower_throttle import FollowerThrottle
 from tidelog.replication.leader_link import FetchingBroker, LeaderLink
 from tidelog.replication.leader_queries import epoch_ends_request, offsets_of, offsets_request
 from tidelog.replication.partition import Partition
@@ -78,6 +79,8 @@ class Fetcher:
             broker, self._session, self._log_lines, self._schedule_work, on_partition_failed, on_write_error
         )
         self._states = self._effects.states
+        self._throttle = FollowerThrottle(broker, self._states, self._session)
+        self._quota_pause: asyncio.TimerHandle | None = None
 
     @property
     def leader(self) -> LeaderAddress:
@@ -241,6 +244,7 @@ class Fetcher:
     # ---- fetching (R28)
 
     def _fetch(self) -> None:
+        self._throttle.apply()
         max_bytes = self._broker.settings().replica_fetch_max_bytes
         for topic_partition, fetch_state in self._states.pop_moved().items():
             core, log = fetch_state.core, fetch_state.partition.log
@@ -254,11 +258,23 @@ class Fetcher:
                 high_watermark=core.ask_high_watermark(do_consumers_wait=fetch_state.partition.watchers.has_waiting),
             )
             self._session.set(topic_partition, fetch_state.partition.topic_id, wanted)
+        if self._throttle.is_everything_left_out:
+            self._pause_for_quota()
+            return
         # The first fetch of a session must not wait: only a later fetch of a session can interrupt a wait.
         self._is_held = not self._opens_session
         max_wait_ms = self._broker.settings().replica_fetch_wait_max_ms if self._is_held else 0
         uses_topic_ids = self._link.version_of(FetchRequest) >= TOPIC_IDS_FROM_VERSION
         self._send_fetch(self._session.build(use_topic_ids=uses_topic_ids), max_wait_ms)
+
+    def _pause_for_quota(self) -> None:
+        """One timer at a time; a round that starts earlier, for another partition, finds it running."""
+        if self._quota_pause is None:
+            self._quota_pause = self._loop.call_later(self._throttle.pause_s, self._end_quota_pause)
+
+    def _end_quota_pause(self) -> None:
+        self._quota_pause = None
+        self._next_round()
 
     def _send_fetch(self, session: SessionRequest, max_wait_ms: int) -> None:
         settings = self._broker.settings()

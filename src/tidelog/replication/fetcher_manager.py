@@ -11,6 +11,7 @@ from tidelog.replication.assignment import LeaderAddress
 from tidelog.replication.fetcher import Fetcher, FetcherStatistics
 from tidelog.replication.leader_link import FetchingBroker
 from tidelog.replication.partition import Partition
+from tidelog.replication.quota import ReplicationQuota
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.network import Network
 from tidelog.types import BrokerId, TopicPartition
@@ -47,8 +48,9 @@ class FetcherManager:
         network: Network,
         clock: Clock,
         settings: Callable[[], BrokerSettings],
+        quota: ReplicationQuota,
     ) -> None:
-        self._broker = FetchingBroker(broker_id, broker_epoch, network, clock, settings)
+        self._broker = FetchingBroker(broker_id, broker_epoch, network, clock, settings, quota)
         self._fetchers: dict[tuple[BrokerId, int], Fetcher] = {}
         self._fetcher_of: dict[TopicPartition, Fetcher] = {}
         self._fetcher_count = settings().num_replica_fetchers

@@ -122,6 +122,7 @@ class PartitionFollower:
         "asked",
         "failures",
         "history",
+        "is_assigned_in_sync",
         "is_high_watermark_wanted",
         "leader_epoch",
         "leader_high_watermark",
@@ -130,15 +131,18 @@ class PartitionFollower:
         "state",
     )
 
-    def __init__(self, log: FollowerLog, leader_epoch: int) -> None:
+    def __init__(self, log: FollowerLog, leader_epoch: int, *, is_assigned_in_sync: bool = False) -> None:
         self.log = log
         self.leader_epoch = leader_epoch
+        self.is_assigned_in_sync = is_assigned_in_sync
+        """Whether the ISR of the assignment has this replica. It counts until the leader has answered."""
         self.state = FollowerState.TRUNCATING
         self.resumes_as = FollowerState.TRUNCATING
         self.asked: int | None = None
         """Epoch or offset of the request in flight. A response to any other request is ignored (R26)."""
         self.failures = 0
-        self.leader_high_watermark = 0
+        self.leader_high_watermark = NO_OFFSET
+        """Of the last response with records or watermarks; NO_OFFSET before the first."""
         self.is_high_watermark_wanted = False
         """Whether the leader was asked to send each new high watermark at once, for consumers that read here (R23)."""
         self._consumer_waited = False
@@ -151,6 +155,11 @@ class PartitionFollower:
     def lag(self) -> int:
         """Number of committed records that this replica lacks."""
         return max(0, self.leader_high_watermark - self.log.log_end_offset)
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether it lacks no committed record, as far as it knows in this role (Kafka: isReplicaInSync)."""
+        return self.is_assigned_in_sync if self.leader_high_watermark == NO_OFFSET else self.lag == 0
 
     # ---- requests
 

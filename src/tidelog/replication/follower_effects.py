@@ -118,6 +118,8 @@ class FollowerEffectRunner:
         self._on_appended(fetch_state)
         if records:
             self.bytes += len(records)
+            if partition.is_follower_throttled:
+                self._broker.quota.record(len(records), self._broker.clock.monotonic())
         if records and partition.log.is_flush_due:
             self.hold_until_flushed(fetch_state)
         elif records or partition.log.log_start_offset != log_start_offset:

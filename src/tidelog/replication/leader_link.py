@@ -13,6 +13,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.structs import Request, Response
 from tidelog.replication.assignment import LeaderAddress
 from tidelog.replication.follower import backoff_ms
+from tidelog.replication.quota import ReplicationQuota
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.network import Network
 from tidelog.types import BrokerId
@@ -28,6 +29,8 @@ class FetchingBroker(NamedTuple):
     network: Network
     clock: Clock
     settings: Callable[[], BrokerSettings]
+    quota: ReplicationQuota
+    """Of throttled replicas that this broker fetches (R24)."""
 
 
 class LeaderLink:

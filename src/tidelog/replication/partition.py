@@ -24,6 +24,7 @@ from tidelog.replication.fetch_reads import (
 from tidelog.replication.follower import PartitionFollower
 from tidelog.replication.leader import LeaderEffects, PartitionLeader, ProposeInSyncReplicas
 from tidelog.replication.out_of_sync import inherit_reasons, record_previous_leader
+from tidelog.replication.quota import throttled_roles
 from tidelog.replication.remote_replica import Peers
 from tidelog.replication.replica_selector import preferred_read_replica
 from tidelog.replication.traffic import Traffic
@@ -84,6 +85,8 @@ class Partition:
         "adding_replicas",
         "controller_epoch",
         "end_watchers",
+        "is_follower_throttled",
+        "is_leader_throttled",
         "leader",
         "leader_epoch",
         "leader_id",
@@ -123,6 +126,10 @@ class Partition:
         """Set by the fetcher: the next fetch must ask for new high watermarks."""
         self._context = context
         self._purgatory = context.purgatory
+        self.is_leader_throttled, self.is_follower_throttled = throttled_roles(
+            log.settings, topic_partition, context.broker_id
+        )
+        """Whether the replica on this broker is listed for the quota of leaders, and of followers (R24)."""
         self.traffic = context.traffic.of(topic_partition.topic)
         log.on_start_moved = self._wake_all_watchers
 
@@ -163,12 +170,14 @@ class Partition:
     def become_follower(self, assignment: PartitionAssignment) -> None:
         """R9. Waiting requests fail, so that their clients look for the new leader."""
         self._assume_role(assignment)
-        self.role = PartitionFollower(self.log, assignment.leader_epoch)
+        is_in_sync = self._context.broker_id in assignment.in_sync_replicas
+        self.role = PartitionFollower(self.log, assignment.leader_epoch, is_assigned_in_sync=is_in_sync)
         self._wake_all_watchers()
 
     def restart_following(self) -> None:
         """Another fetcher takes over in the same leader epoch: responses to earlier requests are ignored."""
-        self.role = PartitionFollower(self.log, self.leader_epoch)
+        is_in_sync = isinstance(self.role, PartitionFollower) and self.role.is_in_sync
+        self.role = PartitionFollower(self.log, self.leader_epoch, is_assigned_in_sync=is_in_sync)
 
     def _assume_role(self, assignment: PartitionAssignment) -> None:
         assert assignment.leader_epoch > self.leader_epoch, "epochs only grow (R7)"
@@ -369,6 +378,9 @@ class Partition:
     def configure(self, settings: TopicSettings) -> None:
         """New settings apply from the next append on."""
         self.log.settings = settings
+        self.is_leader_throttled, self.is_follower_throttled = throttled_roles(
+            settings, self.topic_partition, self._context.broker_id
+        )
         leader = self.role
         if isinstance(leader, PartitionLeader) and leader.min_in_sync_replicas != settings.min_insync_replicas:
             self.perform(leader, leader.on_settings(settings.min_insync_replicas, self._context.now_ms()))
@@ -396,12 +408,18 @@ class Partition:
     def truncate_to(self, offset: int, *, leader_epoch: int) -> None:
         """Truncate, never below the log start offset."""
         self._require_following(leader_epoch)
+        end_before, committed_before = self.log.log_end_offset, self.log.high_watermark
         self.log.truncate_to(max(offset, self.log.log_start_offset))
+        self._context.traffic.count_truncated(end_before, committed_before, self.log.log_end_offset)
         self._wake_all_watchers()
 
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int) -> None:
         self._require_following(leader_epoch)
-        self.log.truncate_fully_and_start_at(offset)
+        log = self.log
+        start_before, end_before, committed_before = log.log_start_offset, log.log_end_offset, log.high_watermark
+        log.truncate_fully_and_start_at(offset)
+        if offset < end_before:  # else the leader's log starts behind this one: retention, not loss
+            self._context.traffic.count_truncated(end_before, committed_before, max(offset, start_before))
         self._wake_all_watchers()
 
     def _require_following(self, leader_epoch: int) -> None:

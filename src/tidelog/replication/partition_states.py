@@ -82,6 +82,13 @@ class PartitionStates:
         """The log end or log start moved: the next fetch must include the partition."""
         self._moved[fetch_state.partition.topic_partition] = fetch_state
 
+    def has_moved(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition in self._moved
+
+    def forget_move(self, topic_partition: TopicPartition) -> None:
+        """The next fetch leaves the partition out; `on_moved` brings it back."""
+        self._moved.pop(topic_partition, None)
+
     def pop_moved(self) -> dict[TopicPartition, PartitionFetchState]:
         moved, self._moved = self._moved, {}
         return moved

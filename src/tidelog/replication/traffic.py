@@ -75,6 +75,8 @@ class Traffic:
         "replication_bytes_in",
         "replication_bytes_out",
         "topics",
+        "truncated_committed_records",
+        "truncated_records",
     )
 
     def __init__(self) -> None:
@@ -85,12 +87,21 @@ class Traffic:
         self.reassignment_bytes_in = 0
         """Of replication: what went to replicas that reassignments are adding."""
         self.reassignment_bytes_out = 0
+        self.truncated_records = 0
+        """Offsets that followers removed to match their leader."""
+        self.truncated_committed_records = 0
+        """Of these: below the high watermark, so acknowledged to producers. Only an unclean election, or the loss of
+        all in-sync replicas, makes them go."""
 
     def of(self, topic: str) -> TopicTraffic:
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicTraffic()
         return found
+
+    def count_truncated(self, end_before: int, committed_before: int, end: int) -> None:
+        self.truncated_records += max(0, end_before - end)
+        self.truncated_committed_records += max(0, committed_before - end)
 
     def forget(self, topic: str) -> None:
         """The topic was deleted from this broker; the totals still include it."""

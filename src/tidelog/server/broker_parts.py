@@ -12,6 +12,7 @@ from tidelog.controller.registration import ControllerFence
 from tidelog.controller.takeover import TakeoverRules, take_over
 from tidelog.controller.topics import new_topic_id
 from tidelog.replication.fetcher_manager import FetcherManager
+from tidelog.replication.quota import ReplicationQuotas
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.deadlines import Deadlines
 from tidelog.runtime.purgatory import Purgatory
@@ -34,6 +35,7 @@ from tidelog.server.services import Services
 from tidelog.server.store_marks import increment_change_counter
 from tidelog.server.store_session import StoreSession
 from tidelog.server.takeover import StoreEntry
+from tidelog.server.unused_settings_log import UnusedSettingsLog
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
 from tidelog.types import BrokerId
@@ -65,8 +67,14 @@ class BrokerParts:
         seams, cluster, logs = foundation.seams, foundation.cluster, foundation.logs
         self.broker_id = foundation.broker_id
         self._purgatory = self._make_purgatory()
+        self._quotas = ReplicationQuotas(cluster.settings)
         self.fetchers = FetcherManager(
-            self.broker_id, lambda: self.membership.broker.epoch, seams.network, seams.clock, lambda: cluster.settings
+            self.broker_id,
+            lambda: self.membership.broker.epoch,
+            seams.network,
+            seams.clock,
+            lambda: cluster.settings,
+            self._quotas.follower,
         )
         self.replicas = self._make_replicas()
         cluster.start(self.replicas)
@@ -89,7 +97,13 @@ class BrokerParts:
         cluster, logs = self._foundation.cluster, self._foundation.logs
         acceptor.dispatcher = Dispatcher(self.services)
         acceptor.registry.reconfigure(cluster.settings)
-        cluster.on_settings += [acceptor.registry.reconfigure, logs.reconfigure, lambda _: self.fetchers.resize()]
+        cluster.on_settings += [
+            acceptor.registry.reconfigure,
+            logs.reconfigure,
+            lambda _: self.fetchers.resize(),
+            self._quotas.reconfigure,
+            UnusedSettingsLog(cluster.settings).on_settings,
+        ]
 
     def _make_purgatory(self) -> Purgatory:
         loop, turns = asyncio.get_running_loop(), self._foundation.turns
@@ -184,6 +198,7 @@ class BrokerParts:
             turns=foundation.turns,
             logs=foundation.logs,
             replicas=self.replicas,
+            quotas=self._quotas,
             cluster=cluster,
             membership=self.membership,
             purgatory=self._purgatory,

@@ -85,6 +85,18 @@ class Reader(FetchParams):
         partition.traffic.fetches += 1
         return partition
 
+    def is_throttled(self, partition: Partition) -> bool:
+        """Whether the records are left out because the leader's quota is exceeded (Kafka: shouldLeaderThrottle, R24).
+
+        Never for consumers (KAFKA-13614), nor for a replica in sync, which would fall out of the ISR.
+        """
+        if not partition.is_leader_throttled or not self.is_follower:
+            return False
+        leader = partition.leader
+        if leader is None or self.replica_id in leader.in_sync_replicas:
+            return False
+        return self.services.quotas.leader.is_exceeded(self.services.clock.monotonic())
+
     def watchers_of(self, partition: Partition) -> Watchers:
         return partition.end_watchers if self.is_follower else partition.watchers
 
@@ -170,12 +182,16 @@ class Fetch(ABC, Generic[W]):
             self.has_error_or_divergence = True
             self.found.append((requested, failed(request.partition, requested.error_code)))
             return
+        # Errors, divergence, high watermark and progress are as ever; only the records are left out.
+        is_throttled = self.reader.is_throttled(partition)
+        if is_throttled and recorded_at_ms is not None:
+            self.reader.services.quotas.leader.left_out += 1
         try:
             data = partition.fetch_records(
                 self.reader,
                 request,
-                self.max_bytes - bytes_read,
-                at_least_one_batch=bytes_read == 0,
+                0 if is_throttled else self.max_bytes - bytes_read,
+                at_least_one_batch=bytes_read == 0 and not is_throttled,
                 may_block=may_block,
                 recorded_at_ms=recorded_at_ms,
             )
@@ -205,7 +221,12 @@ class Fetch(ABC, Generic[W]):
 
     def is_ready(self) -> bool:
         """Whether data has arrived that this pass has not read."""
-        return any(requested.is_ready(self.reader) for requested, _ in self.found)
+        return any(self.is_readable(requested) for requested, _ in self.found)
+
+    def is_readable(self, requested: W) -> bool:
+        """Whether a partition would now return records or an error. If it is throttled, the fetch waits (R24)."""
+        partition = requested.partition
+        return requested.is_ready(self.reader) and (partition is None or not self.reader.is_throttled(partition))
 
     # ---- the response
 
@@ -231,8 +252,12 @@ class Fetch(ABC, Generic[W]):
             traffic, replica_id = self.reader.services.replicas.traffic, self.reader.replica_id
             traffic.replication_bytes_out += self.bytes_read
             for wanted, size in self.sizes.items():
-                if wanted.partition is not None and replica_id in wanted.partition.adding_replicas:
+                partition = wanted.partition
+                if partition is not None and replica_id in partition.adding_replicas:
                     traffic.reassignment_bytes_out += size
+                if partition is not None and partition.is_leader_throttled:
+                    services = self.reader.services
+                    services.quotas.leader.record(size, services.clock.monotonic())
             return
         for requested, size in self.sizes.items():
             if requested.partition is not None:
@@ -247,7 +272,13 @@ class Fetch(ABC, Generic[W]):
         """Bytes that one partition has for this request now. Raises the errors of a read."""
         if requested.partition is None:
             raise NotLeaderOrFollower
-        data = requested.partition.fetch_records(self.reader, requested.request, self.max_bytes)
+        is_throttled = self.reader.is_throttled(requested.partition)
+        data = requested.partition.fetch_records(
+            self.reader,
+            requested.request,
+            0 if is_throttled else self.max_bytes,
+            at_least_one_batch=not is_throttled,
+        )
         return len(data.records or b"")
 
 

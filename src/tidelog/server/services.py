@@ -11,6 +11,7 @@ from tidelog.controller.configs import ConfigChange, ConfigOutcome
 from tidelog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.replication.partition import Partition
+from tidelog.replication.quota import ReplicationQuotas
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.purgatory import Purgatory
@@ -43,6 +44,7 @@ class Services:
     turns: Turns
     logs: LogManager
     replicas: ReplicaManager
+    quotas: ReplicationQuotas
     cluster: ClusterState
     membership: Membership
     purgatory: Purgatory

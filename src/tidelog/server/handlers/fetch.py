@@ -153,7 +153,7 @@ class DelayedFetch(DelayedReply[FetchResponse]):
     def is_satisfied(self, changed: Watchers) -> bool:
         fetch = self._fetch
         if self._min_bytes <= 1:
-            return any(requested.is_ready(fetch.reader) for requested in fetch.changed(changed))
+            return any(fetch.is_readable(requested) for requested in fetch.changed(changed))
         for requested in fetch.changed(changed):
             if fetch.is_high_watermark_due(requested):
                 return True

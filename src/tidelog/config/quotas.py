@@ -1,0 +1,57 @@
+"""Settings of replication quotas, a part of the broker settings, and of the topics whose replicas they throttle."""
+
+import re
+from dataclasses import dataclass
+
+from tidelog.config.coordinators import CoordinatorSettings
+from tidelog.config.setting import LONG_MAX, BadValue, ConfigType, UpdateMode, setting
+
+UNLIMITED = LONG_MAX
+ALL_REPLICAS = "*"
+
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
+def check_throttled_replicas(name: str, replicas: tuple[str, ...]) -> None:
+    if replicas != (ALL_REPLICAS,) and not all(map(_REPLICA.fullmatch, replicas)):
+        raise BadValue(
+            f"{name} must be the literal '*' or a list of replicas in the following format:"
+            " [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class QuotaSettings(CoordinatorSettings):
+    alter_log_dirs_replication_quota_window_num: int = setting(
+        default=11, at_least=1, doc="Number of windows over which the rate of copies between log directories is taken."
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = setting(
+        default=1, at_least=1, doc="Length of each of these windows."
+    )
+    follower_replication_throttled_rate: int = setting(
+        default=UNLIMITED,
+        at_least=0,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Bytes per second that this broker fetches for its replicas that are listed in"
+        " `follower.replication.throttled.replicas` of their topic and are behind their leader.",
+    )
+    leader_replication_throttled_rate: int = setting(
+        default=UNLIMITED,
+        at_least=0,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Bytes per second that this broker sends to out-of-sync replicas of partitions that it leads and that are"
+        " listed in `leader.replication.throttled.replicas` of their topic.",
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
+        default=UNLIMITED,
+        at_least=0,
+        kind=ConfigType.LONG,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Bytes per second that this broker copies between its log directories.",
+    )
+    replication_quota_window_num: int = setting(
+        default=11, at_least=1, doc="Number of windows over which the rate of throttled replication is taken."
+    )
+    replication_quota_window_size_seconds: int = setting(default=1, at_least=1, doc="Length of each of these windows.")

@@ -1,0 +1,70 @@
+"""Follower side of replication throttles (Kafka: shouldFollowerThrottle): partitions left out of fetches (R24)."""
+
+from collections.abc import Iterable
+
+from tidelog.client.consumer.fetch_session import FetchSessionHandler
+from tidelog.replication.follower import FollowerState
+from tidelog.replication.leader_link import FetchingBroker
+from tidelog.replication.partition_states import PartitionFetchState, PartitionStates
+from tidelog.types import TopicPartition
+
+SHORTEST_PAUSE_S = 0.01
+
+
+class FollowerThrottle:
+    """Keeps throttled partitions of one fetcher out of its session while the quota is exceeded.
+
+    A partition that is in sync is never left out: it would fall out of the ISR. The others come back together, those
+    first that were left out longest without records.
+    """
+
+    def __init__(self, broker: FetchingBroker, states: PartitionStates, session: FetchSessionHandler) -> None:
+        self._broker = broker
+        self._states = states
+        self._session = session
+        self._left_out: dict[TopicPartition, PartitionFetchState] = {}
+
+    def apply(self) -> None:
+        """Before a fetch is built: take partitions out of the session, or bring them back."""
+        if not self._left_out and not self._broker.quota.is_limited:
+            return
+        if self._broker.quota.is_exceeded(self._broker.clock.monotonic()):
+            self._leave_out()
+        else:
+            self._bring_back()
+
+    def _leave_out(self) -> None:
+        before, self._left_out = self._left_out, {}
+        throttled = {
+            each.partition.topic_partition: each
+            for each in self._states.in_state(FollowerState.FETCHING)
+            if each.partition.is_follower_throttled and not each.core.is_in_sync
+        }
+        for key in sorted(throttled, key=lambda key: (key not in before, self._states.has_moved(key))):
+            self._left_out[key] = throttled[key]
+            if key in self._session or self._states.has_moved(key):
+                self._broker.quota.left_out += 1
+            self._states.forget_move(key)
+            self._session.remove(key)
+        self._return(each for key, each in before.items() if key not in throttled)
+
+    def _bring_back(self) -> None:
+        left_out, self._left_out = self._left_out, {}
+        self._return(left_out.values())
+
+    def _return(self, fetch_states: Iterable[PartitionFetchState]) -> None:
+        for each in fetch_states:
+            if self._states.is_current(each) and each.core.state is FollowerState.FETCHING:
+                self._states.on_moved(each)
+
+    @property
+    def is_everything_left_out(self) -> bool:
+        """Whether a fetch would ask for nothing. It must not be sent: the leader would answer at once, without end."""
+        return bool(self._left_out) and not self._session
+
+    @property
+    def pause_s(self) -> float:
+        """Until the quota allows more, but no longer than Kafka's pause of an idle fetcher."""
+        longest_s = self._broker.settings().replica_fetch_backoff_ms / 1000
+        wait_s = self._broker.quota.wait_s(self._broker.clock.monotonic())
+        return max(SHORTEST_PAUSE_S, min(wait_s, longest_s))
