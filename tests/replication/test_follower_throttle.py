@@ -1,0 +1,171 @@
+"""A follower's side of replication throttles (R24), against a scripted leader, on virtual time."""
+
+import asyncio
+from unittest.mock import patch
+
+from tests.replication.fetching_world import FetchingWorld, content, run_fetching
+from tidelog.config.topic import TopicSettings
+from tidelog.replication.follower_throttle import FollowerThrottle
+from tidelog.replication.partition import Partition
+
+RATE = 20_000
+THROTTLED = TopicSettings(follower_replication_throttled_replicas=("*",))
+SETTINGS = {"replica_fetch_max_bytes": 4000}
+
+
+def lead(world: FetchingWorld, topic: str, batches: int) -> None:
+    world.leader.lead(topic)
+    for number in range(batches):
+        world.leader.append(topic, b"%d" % number + bytes(1000))
+
+
+def throttled(world: FetchingWorld, topic: str) -> Partition:
+    replica = world.replica(topic)
+    replica.configure(THROTTLED)
+    return replica
+
+
+def size_of(replica: Partition) -> int:
+    return len(content(replica.log))
+
+
+def test_a_throttled_replica_is_copied_at_its_rate_without_a_busy_loop() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        lead(world, "moved", 300)
+        replica = throttled(world, "moved")
+        world.quota.bytes_per_second = RATE
+        world.follow(replica)
+        took_s = await world.until(lambda: replica.log.log_end_offset == 300, within_s=60)
+        assert 0.9 < took_s / (world.quota.total_bytes / RATE) < 1.05, "incomplete batches at the end count, too"
+        assert size_of(replica) <= world.quota.total_bytes < 1.3 * size_of(replica)
+        assert len(world.leader.fetches()) < 300
+
+    run_fetching(scenario, **SETTINGS)
+
+
+def test_other_partitions_of_the_fetcher_are_not_slowed() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        lead(world, "moved", 300)
+        lead(world, "orders", 0)
+        orders, moved = world.start_following("orders"), throttled(world, "moved")
+        world.quota.bytes_per_second = RATE
+        world.follow(moved)
+        for number in range(50):
+            await asyncio.sleep(0.1)
+            world.leader.append("orders", b"%d" % number)
+            await world.until(lambda number=number: orders.log.high_watermark > number, within_s=0.02)  # type: ignore[misc]
+        assert 0.85 < size_of(moved) / (5 * RATE) < 1.25
+        assert world.quota.left_out > 10
+
+    run_fetching(scenario, **SETTINGS)
+
+
+def test_a_replica_that_is_in_sync_is_fetched_although_the_quota_is_exceeded() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        lead(world, "orders", 3)
+        replica = throttled(world, "orders")
+        world.follow(replica)
+        await world.until(lambda: replica.log.high_watermark == 3)
+        world.quota.bytes_per_second = 0
+        for number in range(20):
+            world.leader.append("orders", b"%d" % number)
+            await world.until(lambda number=number: replica.log.high_watermark == 4 + number, within_s=0.02)  # type: ignore[misc]
+        assert world.quota.is_exceeded(world.clock.monotonic())
+
+    run_fetching(scenario)
+
+
+def test_a_replica_of_the_isr_is_fetched_from_its_new_leader_although_the_quota_is_exceeded() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        lead(world, "orders", 1)
+        replica = throttled(world, "orders")
+        world.quota.bytes_per_second = 0
+        world.quota.record(10**9, world.clock.monotonic())
+        world.follow(replica)
+        await world.until(lambda: replica.log.high_watermark == 1, within_s=0.1)
+
+    run_fetching(scenario)
+
+
+def test_a_fetcher_whose_partitions_are_all_throttled_sends_nothing() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        lead(world, "moved", 100)
+        replica = throttled(world, "moved")
+        world.quota.bytes_per_second = 1
+        world.follow(replica)
+        await asyncio.sleep(1)
+        before = len(world.leader.fetches())
+        for _ in range(50):
+            world.fetchers._fetchers[1, 0]._schedule_work()  # as a change of another partition does
+            await asyncio.sleep(0.01)
+        with patch.object(FollowerThrottle, "apply", autospec=True, side_effect=FollowerThrottle.apply) as rounds:
+            await asyncio.sleep(5)
+        assert len(world.leader.fetches()) == before
+        assert rounds.call_count <= 6, "one timer, of replica.fetch.backoff.ms"
+
+    run_fetching(scenario, **SETTINGS)
+
+
+def test_a_throttle_that_is_removed_ends_within_the_backoff() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        lead(world, "moved", 100)
+        replica = throttled(world, "moved")
+        world.quota.bytes_per_second = 1
+        world.follow(replica)
+        await asyncio.sleep(3)
+        assert replica.log.log_end_offset < 10
+        replica.configure(TopicSettings())
+        await world.until(lambda: replica.log.log_end_offset == 100, within_s=1.1)
+
+    run_fetching(scenario, **SETTINGS)
+
+
+def test_a_rate_that_is_removed_ends_the_throttle_within_the_backoff() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        lead(world, "moved", 100)
+        lead(world, "idle", 1)
+        replica = throttled(world, "moved")
+        world.start_following("idle")
+        world.quota.bytes_per_second = 1
+        world.follow(replica)
+        await asyncio.sleep(3)
+        assert replica.log.log_end_offset < 10
+        world.quota.bytes_per_second = 2**63 - 1
+        await world.until(lambda: replica.log.log_end_offset == 100, within_s=1.1)
+
+    run_fetching(scenario, **SETTINGS)
+
+
+def test_throttled_partitions_take_turns() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        names = [f"moved{number}" for number in range(5)]
+        for name in names:
+            lead(world, name, 200)
+        replicas = [throttled(world, name) for name in names]
+        world.quota.bytes_per_second = RATE
+        for replica in replicas:
+            world.follow(replica)
+        await asyncio.sleep(10)
+        sizes = [size_of(replica) for replica in replicas]
+        assert min(sizes) > 0.5 * max(sizes)
+        assert 0.85 < sum(sizes) / (10 * RATE) < 1.3
+
+    run_fetching(scenario, **SETTINGS)
+
+
+def test_a_left_out_partition_that_is_no_longer_followed_is_forgotten() -> None:
+    async def scenario(world: FetchingWorld) -> None:
+        lead(world, "moved", 100)
+        lead(world, "orders", 1)
+        replica = throttled(world, "moved")
+        world.start_following("orders")
+        world.quota.bytes_per_second = 1
+        world.follow(replica)
+        await asyncio.sleep(2)
+        end_offset = replica.log.log_end_offset
+        world.fetchers.forget([replica.topic_partition])
+        world.quota.bytes_per_second = 10**9
+        await asyncio.sleep(2)
+        assert replica.log.log_end_offset == end_offset
+
+    run_fetching(scenario, **SETTINGS)
