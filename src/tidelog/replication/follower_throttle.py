@@ -14,8 +14,8 @@ SHORTEST_PAUSE_S = 0.01
 class FollowerThrottle:
     """Keeps throttled partitions of one fetcher out of its session while the quota is exceeded.
 
-    A partition that is in sync is never left out: it would fall out of the ISR. The others come back together, those
-    first that were left out longest without records.
+    A partition that is in sync is never left out: it would fall out of the ISR. The others come back together, ordered
+    by the round in which they last got records: one response may not have room for all.
     """
 
     def __init__(self, broker: FetchingBroker, states: PartitionStates, session: FetchSessionHandler) -> None:
@@ -23,11 +23,18 @@ class FollowerThrottle:
         self._states = states
         self._session = session
         self._left_out: dict[TopicPartition, PartitionFetchState] = {}
+        self._round = 0
+        self._last_round: dict[TopicPartition, int] = {}
+        """Of partitions that got records since the quota was last exceeded, or were left out then."""
 
     def apply(self) -> None:
         """Before a fetch is built: take partitions out of the session, or bring them back."""
         if not self._left_out and not self._broker.quota.is_limited:
             return
+        self._round += 1
+        if len(self._last_round) > 2 * len(self._states):  # some are no longer followed
+            self._last_round.clear()
+        self._last_round.update(dict.fromkeys(self._states.moved(), self._round))
         if self._broker.quota.is_exceeded(self._broker.clock.monotonic()):
             self._leave_out()
         else:
@@ -40,10 +47,10 @@ class FollowerThrottle:
             for each in self._states.in_state(FollowerState.FETCHING)
             if each.partition.is_follower_throttled and not each.core.is_in_sync
         }
-        for key in sorted(throttled, key=lambda key: (key not in before, self._states.has_moved(key))):
+        self._last_round = {key: self._last_round.get(key, 0) for key in throttled}
+        for key in sorted(throttled, key=self._last_round.__getitem__):
             self._left_out[key] = throttled[key]
-            if key in self._session or self._states.has_moved(key):
-                self._broker.quota.left_out += 1
+            self._broker.quota.left_out += key not in before
             self._states.forget_move(key)
             self._session.remove(key)
         self._return(each for key, each in before.items() if key not in throttled)

@@ -1,6 +1,6 @@
 """Fetch states of the partitions of one fetcher, by follower state (Kafka: PartitionStates, PartitionFetchState)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tidelog.replication.follower import FollowerState, PartitionFollower
 from tidelog.replication.partition import Partition
@@ -82,8 +82,8 @@ class PartitionStates:
         """The log end or log start moved: the next fetch must include the partition."""
         self._moved[fetch_state.partition.topic_partition] = fetch_state
 
-    def has_moved(self, topic_partition: TopicPartition) -> bool:
-        return topic_partition in self._moved
+    def moved(self) -> Iterable[TopicPartition]:
+        return self._moved
 
     def forget_move(self, topic_partition: TopicPartition) -> None:
         """The next fetch leaves the partition out; `on_moved` brings it back."""

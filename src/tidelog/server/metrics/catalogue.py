@@ -11,6 +11,7 @@ from tidelog.replication.traffic import TopicTraffic
 from tidelog.server.metrics.groups import GROUP_METRICS
 from tidelog.server.metrics.metric import Kind, Metric, Read, Sample
 from tidelog.server.metrics.reading import Reading
+from tidelog.server.metrics.replication_quotas import REPLICATION_QUOTA_METRICS
 from tidelog.server.metrics.transactions import TRANSACTION_METRICS
 
 DELAYED_KINDS = ("Produce", "Fetch", "DeleteRecords")
@@ -420,6 +421,7 @@ METRICS: tuple[Metric, ...] = (
         "Of the bytes sent to followers, those for replicas that reassignments are adding.",
         one(lambda now: now.replicas.traffic.reassignment_bytes_out),
     ),
+    *REPLICATION_QUOTA_METRICS,
     # ---- logs
     Metric(
         Kind.GAUGE,
