@@ -13,6 +13,7 @@ from pathlib import Path
 
 from compat import (
     command_line,
+    config_tools,
     coordinators_of_kafka,
     group_tools,
     matrix,
@@ -36,7 +37,7 @@ from tools.apache_kafka import KAFKA_3, KAFKA_4, NotAvailable
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "compatibility.md"
 HELPER = "confluent-kafka"
-TOOL_MODULES = (command_line, group_tools)
+TOOL_MODULES = (command_line, config_tools, group_tools)
 """Importing them fills the table of tools."""
 
 INTRODUCTION = """\
