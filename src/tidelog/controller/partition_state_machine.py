@@ -16,6 +16,7 @@ from tidelog.controller.elections import (
     NO_STATE_VERSION,
     Decision,
     Health,
+    LogEnd,
     missing_members,
     replicas_to_query,
     updated_leader_and_isr,
@@ -182,6 +183,10 @@ def record_written(
         is_new=is_new,
     )
     changes.changed[topic_partition] = None
+    if decision.is_unclean:
+        changes.unclean += 1
+        term.statistics.unclean_elections += 1
+        _log_unclean(topic_partition, before, partition, context.health(topic_partition).answers)
     if partition.leader != NO_BROKER:
         context.forget_answers(topic_partition)
     if is_new:
@@ -191,10 +196,6 @@ def record_written(
     elif partition.leader != NO_BROKER:
         changes.elected += 1
         term.statistics.leader_elections += 1
-    if decision.is_unclean:
-        changes.unclean += 1
-        term.statistics.unclean_elections += 1
-        _log_unclean(topic_partition, before, partition)
     if not is_new:
         is_logged = len(changes.changed) <= NAMED_IN_LOG
         _log_change(topic_partition, before, partition, logging.INFO if is_logged else logging.DEBUG)
@@ -262,14 +263,22 @@ def _log_change(topic_partition: TopicPartition, before: Partition, after: Parti
     )
 
 
-def _log_unclean(topic_partition: TopicPartition, before: Partition, after: Partition) -> None:
+def _log_unclean(
+    topic_partition: TopicPartition, before: Partition, after: Partition, log_ends: Mapping[BrokerId, LogEnd]
+) -> None:
+    """What is lost, the other replicas log when they truncate: only they know its offsets."""
+    ends = ",".join(f"{broker_id}:{end.end_offset}(epoch {end.last_epoch})" for broker_id, end in log_ends.items())
     logger.warning(
         "unclean election: the new leader was not in sync, acknowledged records that only other replicas hold are lost"
-        " partition=%s leader=%d leader_epoch=%d lost_in_sync_replicas=%s",
+        " partition=%s leader=%d leader_epoch=%d leader_epoch_before=%d lost_in_sync_replicas=%s"
+        " lost_eligible_replicas=%s known_log_ends=%s",
         topic_partition,
         after.leader,
         after.leader_epoch,
+        before.leader_epoch,
         ids_text(before.in_sync_replicas),
+        ids_text(before.eligible_replicas),
+        ends or "none",
     )
 
 

@@ -6,12 +6,21 @@ from collections.abc import Callable, Sequence
 from tidelog.replication.assignment import LOGGED_ONE_BY_ONE, LeaderAddress
 from tidelog.replication.follower import MarkPartitionFailed
 from tidelog.replication.partition_states import PartitionFetchState
+from tidelog.storage.leader_epochs import EpochEntry
 
 logger = logging.getLogger(__name__)
 
 FAILURES_BEFORE_LOG_LINE = 5
 """Failures in a row before they are logged. Fewer, within a fifth of a second, are the ordinary race between leader and
 follower after an election. The line is not repeated after that."""
+
+
+def epochs_text(starts: Sequence[EpochEntry], first_offset: int) -> str:
+    """Leader epochs of the records from an offset on, each with its first offset there: `3@120,5@140`."""
+    after = [entry for entry in starts if entry.start_offset > first_offset]
+    before = [entry for entry in starts if entry.start_offset <= first_offset]
+    at_first = [(before[-1].epoch, first_offset)] if before else []
+    return ",".join(f"{epoch}@{offset}" for epoch, offset in (*at_first, *after)) or "none"
 
 
 class FetcherLogLines:
@@ -25,16 +34,21 @@ class FetcherLogLines:
         """The log end offset. Warns if committed records go, which needs an unclean election or a lost disk."""
         log = fetch_state.partition.log
         if offset < log.high_watermark and log.log_end_offset > log.log_start_offset:
+            first = max(offset, log.log_start_offset)
             logger.warning(
                 "truncating committed records to match leader partition=%s leader=%d leader_epoch=%d"
-                " high_watermark=%d log_end_offset=%d truncate_to=%d lost=%d",
+                " high_watermark=%d log_end_offset=%d truncate_to=%d lost=%d lost_committed_offsets=%d-%d"
+                " lost_epochs=%s",
                 log.topic_partition,
                 self._leader().broker_id,
                 fetch_state.core.leader_epoch,
                 log.high_watermark,
                 log.log_end_offset,
                 offset,
-                log.log_end_offset - offset,
+                log.log_end_offset - first,
+                first,
+                log.high_watermark - 1,
+                epochs_text(log.leader_epochs.starts, first),
             )
         return log.log_end_offset
 
