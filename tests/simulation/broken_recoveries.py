@@ -49,8 +49,8 @@ def parting_points_learned_by_fetching() -> Iterator[None]:
     """As KIP-595 has it, and right: followers ask for records at once, and the leader says where the logs part."""
     init = PartitionFollower.__init__
 
-    def fetch_at_once(self: PartitionFollower, *arguments: object) -> None:
-        init(self, *arguments)  # type: ignore[arg-type]
+    def fetch_at_once(self: PartitionFollower, *arguments: object, **keywords: bool) -> None:
+        init(self, *arguments, **keywords)  # type: ignore[arg-type]
         if self.log.leader_epochs.latest_epoch != NO_LEADER_EPOCH:
             self.state = FollowerState.FETCHING
 

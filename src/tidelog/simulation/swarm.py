@@ -55,8 +55,13 @@ WORK = (
 """Kinds of work besides writing, which is always included."""
 REASSIGNMENTS = "reassignments"
 REASSIGNMENTS_ONE_IN = 5
-"""Drawn from a random source of its own, so that adding it did not change the other draws of existing seeds."""
 FOLLOWER_READS_ONE_IN = 4
+THROTTLES = "throttles"
+THROTTLES_ONE_IN = 8
+"""These three are drawn from random sources of their own, so that adding them did not change the other draws of existing
+seeds. Runs with throttles have reassignments, too."""
+THROTTLES_SOURCE = 48
+"""With this source, the seeds that find known mistakes have no throttles: they find them as before."""
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
 """Each kind of work is in one run of this many; the seed chooses the number. Runs have few or many kinds of work."""
@@ -129,7 +134,7 @@ class SwarmConfig:
     def summary(self) -> str:
         faults = ", ".join(name for name in FAULTS if name in self.faults)
         conditions = ", ".join(name for name in CONDITIONS if name in self.conditions)
-        work = ", ".join(name for name in (*WORK, REASSIGNMENTS) if name in self.work)
+        work = ", ".join(name for name in (*WORK, REASSIGNMENTS, THROTTLES) if name in self.work)
         return (
             f"{self.brokers} brokers with {self.log_directories} log directories each,"
             f" {self.fault_duration_s:g} s of faults;"
@@ -157,8 +162,8 @@ def is_of_base_offset(data: bytes | bytearray, position: int) -> bool:
 
 def draw_config(seed: int) -> SwarmConfig:
     # Each aspect has its own random source, so that a new kind of work does not change the faults of a seed.
-    draw, of_faults, of_work, of_moves, of_reads = (
-        _Draw(SeededRandomness(seed * 7919 + number)) for number in range(10, 15)
+    draw, of_faults, of_work, of_moves, of_reads, of_throttles = (
+        _Draw(SeededRandomness(seed * 7919 + number)) for number in (10, 11, 12, 13, 14, THROTTLES_SOURCE)
     )
     brokers = draw.one_of(BROKERS)
     conditions = of_faults.some_of(CONDITIONS, 2)
@@ -173,6 +178,7 @@ def draw_config(seed: int) -> SwarmConfig:
         conditions=conditions,
         work=of_work.some_of(WORK, of_work.one_of(WORK_ONE_IN))
         | of_moves.some_of((REASSIGNMENTS,), REASSIGNMENTS_ONE_IN)
+        | (frozenset({REASSIGNMENTS, THROTTLES}) if of_throttles.below(THROTTLES_ONE_IN) == 0 else frozenset())
         | ALWAYS_WORK,
         latency_s=draw.one_of(LATENCIES_S),
         store_latency_s=draw.one_of(STORE_LATENCIES_S),

@@ -24,6 +24,7 @@ from tidelog.simulation.work.operating import (
 )
 from tidelog.simulation.work.reading import FinalReads, RewindingReads
 from tidelog.simulation.work.reassigning import Reassignments
+from tidelog.simulation.work.throttling import Throttles
 from tidelog.simulation.work.transacting import Transactions
 from tidelog.simulation.work.writing import ImpatientWrites, OneShotWrites, PatientWrites
 
@@ -47,6 +48,7 @@ WORKS: Mapping[str, type[Work]] = {
         ConsumerGroup,
         Copying,
         Reassignments,
+        Throttles,
     )
 }
 LONG_RUN_S = 60.0
