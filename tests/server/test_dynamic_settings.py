@@ -169,7 +169,7 @@ def test_throttles_written_to_the_store_by_another_tool_apply() -> None:
             await asyncio.sleep(1)
             assert quotas.follower.bytes_per_second == 77
             partition = broker._services.replicas.get("t", 0)
-            assert (partition.is_leader_throttled, partition.is_follower_throttled) == (True, False)
+            assert partition.throttled == (True, False)
             await store.set("/config/brokers/0", znodes.encode_config({}))
             await _notify(broker, "brokers/0")
             await asyncio.sleep(1)

@@ -25,7 +25,7 @@ UNCLEAN = "unclean.leader.election.enable"
 AT_ONCE_S = 1.0
 
 
-async def lose_all_in_sync(cluster: SimulatedCluster, **configs: object) -> None:
+async def lose_all_in_sync(cluster: SimulatedCluster, **configs: str) -> None:
     """Broker 2 has everything and is down; broker 3 lacks two records."""
     await create_topic(cluster, [2, 3], **configs)
     await produce(cluster, b"on both")
@@ -111,7 +111,7 @@ def test_unclean_elections_are_off_by_default() -> None:
 
 def test_a_topic_that_forbids_them_waits_although_the_cluster_allows_them() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
-        await lose_all_in_sync(cluster, unclean_leader_election_enable=False)
+        await lose_all_in_sync(cluster, unclean_leader_election_enable="false")
         await configure(cluster, 3, BROKER_RESOURCE, "", {UNCLEAN: "true"})
         assert not await has_leader_at_once(cluster)
         await configure(cluster, 3, TOPIC_RESOURCE, TOPIC, {UNCLEAN: None})

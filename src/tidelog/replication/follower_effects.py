@@ -118,7 +118,7 @@ class FollowerEffectRunner:
         self._on_appended(fetch_state)
         if records:
             self.bytes += len(records)
-            if partition.is_follower_throttled:
+            if partition.throttled.as_follower:
                 self._broker.quota.record(len(records), self._broker.clock.monotonic())
         if records and partition.log.is_flush_due:
             self.hold_until_flushed(fetch_state)

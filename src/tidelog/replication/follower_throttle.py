@@ -45,7 +45,7 @@ class FollowerThrottle:
         throttled = {
             each.partition.topic_partition: each
             for each in self._states.in_state(FollowerState.FETCHING)
-            if each.partition.is_follower_throttled and not each.core.is_in_sync
+            if each.partition.throttled.as_follower and not each.core.is_in_sync
         }
         self._last_round = {key: self._last_round.get(key, 0) for key in throttled}
         for key in sorted(throttled, key=self._last_round.__getitem__):

@@ -85,8 +85,6 @@ class Partition:
         "adding_replicas",
         "controller_epoch",
         "end_watchers",
-        "is_follower_throttled",
-        "is_leader_throttled",
         "leader",
         "leader_epoch",
         "leader_id",
@@ -96,6 +94,7 @@ class Partition:
         "removing_replicas",
         "replicas",
         "role",
+        "throttled",
         "topic_id",
         "topic_partition",
         "traffic",
@@ -126,10 +125,7 @@ class Partition:
         """Set by the fetcher: the next fetch must ask for new high watermarks."""
         self._context = context
         self._purgatory = context.purgatory
-        self.is_leader_throttled, self.is_follower_throttled = throttled_roles(
-            log.settings, topic_partition, context.broker_id
-        )
-        """Whether the replica on this broker is listed for the quota of leaders, and of followers (R24)."""
+        self.throttled = throttled_roles(log.settings, topic_partition, context.broker_id)
         self.traffic = context.traffic.of(topic_partition.topic)
         log.on_start_moved = self._wake_all_watchers
 
@@ -378,9 +374,7 @@ class Partition:
     def configure(self, settings: TopicSettings) -> None:
         """New settings apply from the next append on."""
         self.log.settings = settings
-        self.is_leader_throttled, self.is_follower_throttled = throttled_roles(
-            settings, self.topic_partition, self._context.broker_id
-        )
+        self.throttled = throttled_roles(settings, self.topic_partition, self._context.broker_id)
         leader = self.role
         if isinstance(leader, PartitionLeader) and leader.min_in_sync_replicas != settings.min_insync_replicas:
             self.perform(leader, leader.on_settings(settings.min_insync_replicas, self._context.now_ms()))

@@ -3,7 +3,7 @@
 # Core: no clock, no I/O, no await.
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.config.quotas import ALL_REPLICAS, UNLIMITED, QuotaSettings
 from tidelog.config.topic import TopicSettings
@@ -102,10 +102,16 @@ class ReplicationQuotas:
         return (("leader", self.leader), ("follower", self.follower), ("alter_log_dirs", self.alter_log_dirs))
 
 
-def throttled_roles(settings: TopicSettings, topic_partition: TopicPartition, broker_id: BrokerId) -> tuple[bool, bool]:
-    """Whether the partition's replica on this broker is listed for the leader's quota, and for the follower's."""
+class ThrottledRoles(NamedTuple):
+    """Roles in which a replica is throttled: its topic lists it for the quota of leaders, or of followers."""
+
+    as_leader: bool
+    as_follower: bool
+
+
+def throttled_roles(settings: TopicSettings, topic_partition: TopicPartition, broker_id: BrokerId) -> ThrottledRoles:
     index = topic_partition.partition
-    return (
+    return ThrottledRoles(
         is_listed(settings.leader_replication_throttled_replicas, index, broker_id),
         is_listed(settings.follower_replication_throttled_replicas, index, broker_id),
     )

@@ -90,7 +90,7 @@ class Reader(FetchParams):
 
         Never for consumers (KAFKA-13614), nor for a replica in sync, which would fall out of the ISR.
         """
-        if not partition.is_leader_throttled or not self.is_follower:
+        if not partition.throttled.as_leader or not self.is_follower:
             return False
         leader = partition.leader
         if leader is None or self.replica_id in leader.in_sync_replicas:
@@ -255,7 +255,7 @@ class Fetch(ABC, Generic[W]):
                 partition = wanted.partition
                 if partition is not None and replica_id in partition.adding_replicas:
                     traffic.reassignment_bytes_out += size
-                if partition is not None and partition.is_leader_throttled:
+                if partition is not None and partition.throttled.as_leader:
                     services = self.reader.services
                     services.quotas.leader.record(size, services.clock.monotonic())
             return

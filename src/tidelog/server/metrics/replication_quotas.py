@@ -27,8 +27,8 @@ def _limits(reading: Reading) -> Iterator[Sample]:
 
 def _throttled_partitions(reading: Reading) -> Iterator[Sample]:
     partitions = reading.partitions
-    yield ("leader",), sum(each.is_leader_throttled and each.is_leader for each in partitions)
-    yield ("follower",), sum(each.is_follower_throttled and not each.is_leader for each in partitions)
+    yield ("leader",), sum(each.throttled.as_leader and each.is_leader for each in partitions)
+    yield ("follower",), sum(each.throttled.as_follower and not each.is_leader for each in partitions)
 
 
 def _one(figure: Callable[[Reading], float]) -> Read:
