@@ -52,6 +52,7 @@ def test_a_change_within_bounds_passes(allowed: dict[str, str]) -> None:
         ),
         ({"log.cleaner.dedupe.buffer.size": "1048576"}, "must be more than 1048576"),
         ({"log.cleaner.dedupe.buffer.size": "-1"}, "must be more than 1048576"),
+        ({"log.cleaner.io.max.bytes.per.second": "0"}, "must be more than 0"),
         ({"log.retention.ms": "0"}, "must be unlimited"),
         ({"log.roll.ms": "0"}, "must be at least 1"),
         ({"log.roll.jitter.ms": "-1"}, "must be at least 0"),

@@ -243,6 +243,7 @@ def test_every_number_is_bounded_from_below_or_means_something_below_zero() -> N
         "group.max.session.timeout.ms",  # at least group.min.session.timeout.ms
         "log.cleaner.dedupe.buffer.size",  # more than 1 MiB
         "log.cleaner.io.buffer.load.factor",  # has no effect
+        "log.cleaner.io.max.bytes.per.second",  # more than 0
         "log.retention.bytes",  # negative: no limit
         "log.retention.hours",  # the same
         "log.retention.minutes",

@@ -157,6 +157,22 @@ def test_throttled_rates_apply_at_once_by_broker_before_those_of_all() -> None:
     run_virtually(main())
 
 
+def test_the_rate_of_the_cleaner_applies_at_once() -> None:
+    async def main() -> None:
+        world = World()
+        async with world.broker(log_cleaner_io_max_bytes_per_second=5.0) as broker:
+            client, name = await world.connect(), "log.cleaner.io.max.bytes.per.second"
+            cleaner = broker._services.logs.cleaner
+            assert cleaner.throttle.bytes_per_second == 5.0
+            assert await change(client, THIS_BROKER, (name, SET, "1000000")) == 0
+            assert cleaner.throttle.bytes_per_second == 1_000_000
+            assert await change(client, THIS_BROKER, (name, SET, "0")) == InvalidRequest.code
+            assert await change(client, THIS_BROKER, (name, DELETE, None)) == 0
+            assert await value(client, THIS_BROKER, name) == ("5.0", ConfigSource.STATIC_BROKER_CONFIG)
+
+    run_virtually(main())
+
+
 def test_throttles_written_to_the_store_by_another_tool_apply() -> None:
     async def main() -> None:
         world = World()

@@ -1,6 +1,7 @@
 """Broker settings, with Kafka 4.3's names, defaults and bounds where Kafka has them."""
 
 import posixpath
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -148,6 +149,11 @@ class BrokerSettings(ThreadPoolSettings):
         doc="How long a compacted topic keeps the tombstone of a deleted key.",
     )
     log_cleaner_enable: bool = setting(default=True, doc="Whether compacted topics are compacted.")
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        default=sys.float_info.max,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Bytes per second that the cleaner reads and writes, on average.",
+    )
     log_cleaner_max_compaction_lag_ms: int = setting(
         default=LONG_MAX,
         at_least=1,

@@ -107,6 +107,11 @@ def _check_cleaner_memory(settings: BrokerSettings) -> None:
         raise BadValue(f"must be more than {MIN_DEDUPE_BUFFER_BYTES}")
 
 
+def _check_cleaner_rate(settings: BrokerSettings) -> None:
+    if settings.log_cleaner_io_max_bytes_per_second <= 0:
+        raise BadValue("must be more than 0, or nothing would be compacted; for that set log.cleaner.enable=false")
+
+
 def _check_listeners(settings: BrokerSettings) -> None:
     if not settings.endpoints:
         raise BadValue("at least one listener must be given")
@@ -176,6 +181,7 @@ _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("log.roll.ms", _check_roll),
     ("log.roll.jitter.ms", _check_roll_jitter),
     ("log.cleaner.dedupe.buffer.size", _check_cleaner_memory),
+    ("log.cleaner.io.max.bytes.per.second", _check_cleaner_rate),
     ("max.connections.per.ip", _check_connections_per_ip),
     ("queued.max.request.bytes", _check_queued_bytes),
     ("broker.heartbeat.interval.ms", _check_lease),

@@ -41,7 +41,7 @@ _NAMES = """
     group.streams.num.standby.replicas group.streams.session.timeout.ms initial.broker.registration.timeout.ms
     inter.broker.protocol.version internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
     internal.metadata.max.batch.size.in.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms log.initial.task.delay.ms
+    log.dir.failure.timeout.ms log.initial.task.delay.ms
     log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable
     log.message.format.version log.message.timestamp.difference.max.ms log.preallocate
     max.connection.creation.rate max.connections.per.ip.overrides max.request.partition.size.limit
@@ -112,7 +112,7 @@ _NAMES = """
 _DYNAMIC_NAMES = """
     config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
     group.consumer.assignment.interval.ms group.share.assignment.interval.ms
-    group.streams.assignment.interval.ms log.cleaner.io.max.bytes.per.second log.local.retention.bytes
+    group.streams.assignment.interval.ms log.local.retention.bytes
     log.local.retention.ms log.preallocate max.connection.creation.rate max.connections.per.ip.overrides
     metric.reporters principal.builder.class remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
     remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second

@@ -15,6 +15,7 @@ from tidelog.errors import CorruptMessage, KafkaStorageError
 from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header, split_batches
 from tidelog.runtime.disk import Disk, File
 from tidelog.storage.checkpoints import CLEANER_OFFSETS, CorruptCheckpoint, read_offsets, write_offsets
+from tidelog.storage.cleaner_throttle import CleanerThrottle
 from tidelog.storage.compaction import (
     BatchFilter,
     CleanableRange,
@@ -124,6 +125,7 @@ class Cleaner:
         self._logs = logs
         self.dedupe_buffer_bytes = dedupe_buffer_bytes
         self.backoff_ms = 0
+        self.throttle = CleanerThrottle()
         self.are_replicas_in_sync: Callable[[TopicPartition], bool] = lambda _: True
         """Asked before tombstones and transaction markers are deleted (R45). A broker sets it once it has replicas."""
         self._checkpointed: dict[LogDirectory, dict[TopicPartition, int]] = {}
@@ -200,7 +202,7 @@ class Cleaner:
             logger.info("cleaning aborted, log has changed partition=%s", log.topic_partition)
         except CorruptMessage as error:
             self._uncleanable[log.topic_partition] = log
-            self._count(uncleanable=1)
+            self._count(uncleanable_partitions=1)
             logger.error("marked log as uncleanable partition=%s error=%s", log.topic_partition, error)
         except KafkaStorageError as error:
             logger.info("cleaning aborted partition=%s reason=%s", log.topic_partition, error)
@@ -223,6 +225,7 @@ class Cleaner:
             bytes_written += cleaned.size_bytes
             self._swap(snapshot, numbers, old, cleaned)
             await self._context.workers.run(self._context.disk.sync_directory, log.path)
+            await self.throttle.pause_after(sum(snapshot.sizes[number] for number in numbers) + cleaned.size_bytes)
         log.cleaned_until = round_.end_offset
         unreadable = round_.batch_filter.unreadable
         if unreadable:
@@ -232,7 +235,7 @@ class Cleaner:
                 len(unreadable),
                 unreadable[0],
             )
-        self._count(cleanings=1, bytes_read=bytes_read, bytes_written=bytes_written, unreadable=len(unreadable))
+        self._count(cleanings=1, bytes_read=bytes_read, bytes_written=bytes_written, unreadable_batches=len(unreadable))
         logger.info(
             "cleaned log partition=%s until=%d bytes_before=%d bytes_after=%d",
             log.topic_partition,
@@ -259,22 +262,10 @@ class Cleaner:
             raise LogCleaningAborted
         snapshot.log.replace_segments(old, [cleaned])
 
-    def _count(
-        self,
-        cleanings: int = 0,
-        bytes_read: int = 0,
-        bytes_written: int = 0,
-        uncleanable: int = 0,
-        unreadable: int = 0,
-    ) -> None:
+    def _count(self, **counts: int) -> None:
+        """Add to the totals, by their names in CleaningStatistics."""
         before = self._statistics
-        self._statistics = CleaningStatistics(
-            before.cleanings + cleanings,
-            before.bytes_read + bytes_read,
-            before.bytes_written + bytes_written,
-            before.uncleanable_partitions + uncleanable,
-            before.unreadable_batches + unreadable,
-        )
+        self._statistics = before._replace(**{name: getattr(before, name) + count for name, count in counts.items()})
 
     # ---- checkpoints
 

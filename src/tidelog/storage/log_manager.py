@@ -49,6 +49,7 @@ class LogManager:
         self.checkpoints = CheckpointWriter(log_dirs)
         self.deletions = Deletions(context, settings.log_segment_delete_delay_ms)
         self.cleaner = Cleaner(context, log_dirs.all, self._logs, settings.log_cleaner_dedupe_buffer_size)
+        self.cleaner.throttle.bytes_per_second = settings.log_cleaner_io_max_bytes_per_second
         self.jobs = BackgroundJobs(settings, context, self._online_logs, self.checkpoints, self.deletions, self.cleaner)
         log_dirs.report_failures()
 
@@ -58,6 +59,7 @@ class LogManager:
         self.deletions.delay_ms = settings.log_segment_delete_delay_ms
         self.cleaner.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size
         self.cleaner.backoff_ms = settings.log_cleaner_backoff_ms
+        self.cleaner.throttle.bytes_per_second = settings.log_cleaner_io_max_bytes_per_second
 
     # ---- startup
 
