@@ -37,6 +37,7 @@ class BackgroundJobs:
         settings: BrokerSettings,
         context: StorageContext,
         online_logs: Callable[[], list[Log]],
+        online_future_logs: Callable[[], list[Log]],
         checkpoints: CheckpointWriter,
         deletions: Deletions,
         cleaner: Cleaner,
@@ -44,6 +45,7 @@ class BackgroundJobs:
         self.settings = settings
         self._context = context
         self._online_logs = online_logs
+        self._online_future_logs = online_future_logs
         self._checkpoints = checkpoints
         self._deletions = deletions
         self._cleaner = cleaner
@@ -94,7 +96,7 @@ class BackgroundJobs:
     async def flush_due_logs(self) -> None:
         """Flush logs whose flush.ms or flush.messages is reached."""
         now_ms = self._context.clock.now_ms()
-        for log in self._online_logs():
+        for log in [*self._online_logs(), *self._online_future_logs()]:
             is_due = now_ms - log.flusher.last_flush_ms >= log.settings.flush_ms
             if log.log_end_offset > log.recovery_point and (is_due or log.is_flush_due):
                 await _flush_quietly(log)
@@ -128,7 +130,7 @@ class BackgroundJobs:
             log.producers.remove_expired(now_ms, self.settings.producer_id_expiration_ms)
 
     async def delete_due_files(self) -> None:
-        await self._deletions.delete_due(self._online_logs())
+        await self._deletions.delete_due([*self._online_logs(), *self._online_future_logs()])
 
 
 async def _repeat(job: Callable[[], Awaitable[None]], interval_ms: int) -> Never:

@@ -130,8 +130,13 @@ class Cleaner:
         """Asked before tombstones and transaction markers are deleted (R45). A broker sets it once it has replicas."""
         self._checkpointed: dict[LogDirectory, dict[TopicPartition, int]] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
+        self.paused: set[TopicPartition] = set()
+        """Partitions that move between log dirs: a copy that has a record but not its later tombstone, because the
+        tombstone was removed on the way, would bring a deleted key back."""
         self._statistics = CleaningStatistics()
         self._stop = Event()
+        self._checkpoint_lock = asyncio.Lock()
+        """One write at a time: if two ran at once, the older could overwrite the newer."""
 
     def statistics(self) -> CleaningStatistics:
         return self._statistics
@@ -149,7 +154,7 @@ class Cleaner:
             directory.fail_while_opening(error)
             return
         self._checkpointed[directory] = offsets
-        for log in self._logs_in(directory):
+        for log in directory.logs.values():
             log.cleaned_until = offsets.get(log.topic_partition)
 
     async def run(self, backoff_ms: int) -> Never:
@@ -189,6 +194,7 @@ class Cleaner:
             and log.directory.is_online
             and len(log.segments) > 1
             and self._uncleanable.get(log.topic_partition) is not log
+            and log.topic_partition not in self.paused
         )
 
     # ---- cleaning
@@ -257,7 +263,7 @@ class Cleaner:
             raise
 
     def _swap(self, snapshot: Snapshot, numbers: Sequence[int], old: list[Segment], cleaned: Segment) -> None:
-        if not _is_unchanged(snapshot, numbers):
+        if not _is_unchanged(snapshot, numbers) or snapshot.log.topic_partition in self.paused:
             _discard(self._context.disk, cleaned)
             raise LogCleaningAborted
         snapshot.log.replace_segments(old, [cleaned])
@@ -269,27 +275,26 @@ class Cleaner:
 
     # ---- checkpoints
 
-    def _logs_in(self, directory: LogDirectory) -> list[Log]:
-        return [log for log in self._logs.values() if log.directory is directory]
-
     async def _write_checkpoints(self) -> None:
         """Also after a truncation or deletion: a new log with the same name must not count as clean."""
-        for directory, written in self._checkpointed.items():
+        for directory in self._checkpointed:
+            await self.write_checkpoint_in(directory)
+
+    async def write_checkpoint_in(self, directory: LogDirectory) -> bool:
+        """Write the end offsets of the clean sections, of future logs too. Whether the current ones are on disk."""
+        async with self._checkpoint_lock:
             offsets = {
                 log.topic_partition: log.cleaned_until
-                for log in self._logs_in(directory)
+                for log in directory.logs.values()
                 if log.cleaned_until is not None
             }
-            if offsets == written or not directory.is_online:
-                continue
-            try:
-                await self._context.workers.run(
-                    write_offsets, self._context.disk, directory.file(CLEANER_OFFSETS), offsets
-                )
-            except OSError as error:
-                directory.fail(error)
-            else:
-                self._checkpointed[directory] = offsets
+            if offsets == self._checkpointed.get(directory, {}):
+                return True
+            path = directory.file(CLEANER_OFFSETS)
+            if not await directory.run(write_offsets, self._context.disk, path, offsets):
+                return False
+            self._checkpointed[directory] = offsets
+            return True
 
 
 def _is_unchanged(snapshot: Snapshot, numbers: Sequence[int]) -> bool:

@@ -3,7 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tidelog.config.topic import TopicSettings
 from tidelog.runtime.disk import DirectoryEntry
@@ -22,11 +22,12 @@ from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, DuplicateLog, Lo
 from tidelog.storage.partition_names import (
     CLUSTER_METADATA_NAME,
     DELETION_SUFFIX,
-    FUTURE_SUFFIX,
     STRAY_SUFFIX,
     deletion_name,
+    parse_future_name,
     parse_partition_name,
 )
+from tidelog.storage.replaced_logs import read_replaced
 from tidelog.storage.segment import LOG_SUFFIX
 from tidelog.types import TopicPartition
 
@@ -34,10 +35,14 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_EVERY = 1_000
 
+_Found: TypeAlias = tuple[TopicPartition, str]
+
 
 class LoadedDirectory(NamedTuple):
     directory: LogDirectory
     logs: list[Log]
+    future_logs: list[Log]
+    """Copies of logs that were being moved to this log dir (R30)."""
     paths_to_delete: list[str]
     """Directories of partitions whose deletion was interrupted by a shutdown."""
     stray_paths: list[str]
@@ -45,24 +50,30 @@ class LoadedDirectory(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """Directory of a failed log creation: it has no log file, and another log dir has the partition."""
+    """Directory of a partition that another log dir has, too: the other one counts.
+
+    Either its creation failed, so that it has no log file; or it was replaced by a log in another log dir, and the
+    broker stopped before it was renamed (R30).
+    """
 
     directory: LogDirectory
     topic_partition: TopicPartition
+    reason: str
 
     def rename(self) -> None:
         """Rename it, so that it is deleted with the directories of deleted partitions."""
         context = self.directory.context
         path = self.directory.file(str(self.topic_partition))
-        logger.info("removing directory of a failed log creation path=%s", path)
+        logger.info("removing directory of %s path=%s", self.reason, path)
         name = deletion_name(self.topic_partition, context.randomness.bytes(16).hex())
         context.disk.rename(path, self.directory.file(name))
+        context.disk.sync_directory(self.directory.path)  # before the marker of its replacement is removed
 
 
 def check_for_duplicates(directories: Iterable[LogDirectory]) -> list[Leftover]:
     """Raise DuplicateLog if two log dirs have the same partition, before anything has changed.
 
-    Returns directories of failed creations, which may be removed.
+    Returns directories of failed creations and of replaced logs, which may be removed.
     """
     found: dict[TopicPartition, list[LogDirectory]] = defaultdict(list)
     for directory in directories:
@@ -77,11 +88,26 @@ def check_for_duplicates(directories: Iterable[LogDirectory]) -> list[Leftover]:
 
 def _leftovers_of(topic_partition: TopicPartition, holders: list[LogDirectory]) -> list[Leftover]:
     logs = [directory for directory in holders if _has_log_files(directory, topic_partition)]
-    if len(logs) > 1:
-        paths = " and ".join(directory.file(str(topic_partition)) for directory in logs)
-        raise DuplicateLog(f"partition {topic_partition} is in two log dirs: {paths}; move one of them away")
-    kept = logs[0] if logs else holders[0]
-    return [Leftover(directory, topic_partition) for directory in holders if directory is not kept]
+    kept = (_replacement(topic_partition, logs) if len(logs) > 1 else logs[0]) if logs else holders[0]
+    return [
+        Leftover(directory, topic_partition, "a replaced log" if directory in logs else "a failed log creation")
+        for directory in holders
+        if directory is not kept
+    ]
+
+
+def _replacement(topic_partition: TopicPartition, logs: list[LogDirectory]) -> LogDirectory:
+    """The log dir whose log replaced those in all the others. Raises DuplicateLog if there is none."""
+    for directory in logs:
+        try:
+            replaced = read_replaced(directory.context.disk, directory.file(str(topic_partition)))
+        except OSError as error:
+            directory.fail_while_opening(error)
+            continue
+        if replaced.issuperset(each.directory_id for each in logs if each is not directory):
+            return directory
+    paths = " and ".join(directory.file(str(topic_partition)) for directory in logs)
+    raise DuplicateLog(f"partition {topic_partition} is in two log dirs: {paths}; move one of them away")
 
 
 def _has_log_files(directory: LogDirectory, topic_partition: TopicPartition) -> bool:
@@ -115,7 +141,7 @@ def load_directory(directory: LogDirectory, topic_settings: Callable[[str], Topi
         return _load(directory, topic_settings)
     except OSError as error:
         directory.fail_while_opening(error)
-        return LoadedDirectory(directory, [], [], [])
+        return LoadedDirectory(directory, [], [], [], [])
 
 
 def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:
@@ -128,15 +154,16 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
     segment_sizes = _offsets(directory, SEGMENT_SIZES)
     cleaned_until = _offsets(directory, CLEANER_OFFSETS)
     entries = directory.context.disk.list_directory(directory.path)
-    partitions, paths_to_delete, stray_paths = _sort_out(directory, entries)
+    partitions, futures, paths_to_delete, stray_paths = _sort_out(directory, entries)
     logger.info(
         "loading logs path=%s partitions=%d last_stop=%s",
         directory.path,
         len(partitions),
         "clean" if is_clean else "unclean" if partitions else "none",
     )
-    logs = []
-    for topic_partition in partitions:
+    logs: list[Log] = []
+    future_logs: list[Log] = []
+    for topic_partition, path in [*partitions, *futures]:
         checkpointed = Checkpointed(
             is_clean,
             recovery_points.get(topic_partition),
@@ -146,12 +173,13 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
             cleaned_until.get(topic_partition, 0),
         )
         settings = topic_settings(topic_partition.topic)
-        logs.append(load_log(directory, directory.file(str(topic_partition)), topic_partition, settings, checkpointed))
+        log = load_log(directory, path, topic_partition, settings, checkpointed)
+        (future_logs if log.is_future else logs).append(log)
         if len(logs) % PROGRESS_EVERY == 0:
             logger.info("loading logs path=%s loaded=%d of=%d", directory.path, len(logs), len(partitions))
     elapsed_ms = int((clock.monotonic() - started) * 1000)
     logger.info("loaded logs path=%s partitions=%d elapsed_ms=%d", directory.path, len(logs), elapsed_ms)
-    return LoadedDirectory(directory, logs, paths_to_delete, stray_paths)
+    return LoadedDirectory(directory, logs, future_logs, paths_to_delete, stray_paths)
 
 
 def _offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
@@ -167,21 +195,29 @@ def _offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
 
 def _sort_out(
     directory: LogDirectory, entries: list[DirectoryEntry]
-) -> tuple[list[TopicPartition], list[str], list[str]]:
-    """Partitions, and the paths of deleted and stray ones. Other entries are ignored."""
-    partitions, paths_to_delete, stray_paths = [], [], []
+) -> tuple[list[_Found], list[_Found], list[str], list[str]]:
+    """Partitions and future logs, and the paths of deleted and stray ones. Other entries are ignored."""
+    partitions: list[_Found] = []
+    futures: dict[TopicPartition, str] = {}
+    paths_to_delete, stray_paths, useless = [], [], []
     for entry in entries:
         if not entry.is_directory:
             continue
-        topic_partition = parse_partition_name(entry.name)
+        topic_partition, path = parse_partition_name(entry.name), directory.file(entry.name)
+        future_of = parse_future_name(entry.name)
         if entry.name.endswith(DELETION_SUFFIX):
             paths_to_delete.append(directory.file(entry.name))
+        elif future_of is not None:
+            if futures.setdefault(future_of, path) != path:
+                useless.append(path)
         elif entry.name.endswith(STRAY_SUFFIX):
             stray_paths.append(directory.file(entry.name))
-        elif entry.name == CLUSTER_METADATA_NAME or entry.name.endswith(FUTURE_SUFFIX):
+        elif entry.name == CLUSTER_METADATA_NAME:
             logger.info("ignored directory path=%s", directory.file(entry.name))
         elif topic_partition is None or str(topic_partition) != entry.name:
             logger.warning("ignored directory that is not a partition path=%s", directory.file(entry.name))
         else:
-            partitions.append(topic_partition)
-    return sorted(partitions), paths_to_delete, sorted(stray_paths)
+            partitions.append((topic_partition, path))
+    # A copy beside its own log is of no use, and both would share one line of the checkpoints.
+    useless += [futures.pop(each) for each, _ in partitions if each in futures]
+    return sorted(partitions), sorted(futures.items()), [*paths_to_delete, *useless], sorted(stray_paths)

@@ -31,10 +31,10 @@ class LogFlusher:
     """Owns the recovery point: all records before it are on disk."""
 
     __slots__ = (
-        "_epochs_lock",
         "_epochs_write",
         "_log",
         "_truncations",
+        "epochs_lock",
         "last_flush_ms",
         "recovery_point",
         "unsynced_directories",
@@ -49,12 +49,20 @@ class LogFlusher:
         self._truncations = 0
         self._epochs_write: asyncio.Task[None] | None = None
         """The write of the leader epoch checkpoint in progress."""
-        self._epochs_lock = threading.Lock()
+        self.epochs_lock = threading.Lock()
         """Guards that file: a flush in a worker writes it, or the event loop before the first record of an epoch."""
 
     def on_new_name(self, directory: str) -> None:
         """A file or directory was created or renamed in `directory`."""
         self.unsynced_directories.add(directory)
+
+    def on_directory_renamed(self, old: str, new: str) -> None:
+        """The next flush also syncs the parent: records must not count as flushed in a directory that a power cut
+        could rename back."""
+        if old in self.unsynced_directories:
+            self.unsynced_directories.remove(old)
+            self.unsynced_directories.add(new)
+        self.unsynced_directories.add(self._log.directory.path)
 
     def on_truncated(self, offset: int) -> None:
         """Lower the recovery point: records appended after `offset` are not the ones that were flushed."""
@@ -115,7 +123,7 @@ class LogFlusher:
     def write_epochs(self, *, is_synced: bool = True) -> None:
         """Does nothing if the log was deleted meanwhile: a new log with the same name may have its path."""
         log, epochs = self._log, self._log.leader_epochs
-        with self._epochs_lock:
+        with self.epochs_lock:
             if not log.is_deleted:
                 epochs.is_unwritten = False
                 try:

@@ -132,6 +132,19 @@ class LocalLog:
             for segment in segments:
                 self._pending_deletions.append(PendingDeletion(due_ms, segment.change_suffix(DELETED_SUFFIX)))
 
+    def rename_directory(self, path: str) -> None:
+        """Rename the directory of the log. Readers in workers repeat their search."""
+        old = self.path
+        with self._renaming():
+            self._context.disk.rename(old, path)
+            self.path = path
+            for segment in self.segments:
+                segment.on_directory_renamed(path)
+            self._pending_deletions = [
+                PendingDeletion(due_ms, [path + each.removeprefix(old) for each in paths])
+                for due_ms, paths in self._pending_deletions
+            ]
+
     @contextmanager
     def _renaming(self) -> Iterator[None]:
         is_outermost = self.renames % 2 == 0

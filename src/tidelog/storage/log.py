@@ -23,6 +23,7 @@ from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import write_topic_id
+from tidelog.storage.partition_names import FUTURE_SUFFIX
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producer_state import BatchMetadata, ProducerStateManager
 from tidelog.storage.reading import ReadRequest, find_aborted, find_end_of_slice, find_slice
@@ -92,8 +93,10 @@ class Log:
         "log_start_offset",
         "on_roll",
         "on_start_moved",
+        "on_truncated",
         "path",
         "producers",
+        "replacement",
         "snapshots",
         "topic_id",
         "topic_partition",
@@ -124,11 +127,16 @@ class Log:
         self.on_roll: Callable[[Log], None] | None = None
         self.on_start_moved: Callable[[], None] | None = None
         """Called when retention or DeleteRecords has advanced the log start."""
+        self.on_truncated: Callable[[int], None] | None = None
+        """Called with the new log end after a truncation: a future log is truncated in the same step (R30)."""
         self.cleaned_until: int | None = None
         """End offset of the clean section, from the cleaner or its checkpoint. Truncation lowers it."""
+        self._first_unstable_offset: int | None = None
         self.on_producers_replaced()
         self._now_ms = directory.context.clock.now_ms
         self.is_deleted = False
+        self.replacement: Log | None = None
+        """The log in another log dir that has replaced this one (R30)."""
         self.is_closed = False
         """All records are on disk, and no more are appended."""
         self.settings = settings
@@ -181,6 +189,41 @@ class Log:
             return self.high_watermark
         return max(self.log_start_offset, unstable)
 
+    @property
+    def is_future(self) -> bool:
+        """Whether it is a copy in another log dir that is to replace the current log (R30)."""
+        return self.path.endswith(FUTURE_SUFFIX)
+
+    def rename_directory(self, path: str) -> None:
+        """Rename the directory within its log dir. Reads and flushes in workers go on. Raises OSError."""
+        old = self.path
+        with self.flusher.epochs_lock:
+            self.local.rename_directory(path)
+            self.path = self.snapshots.directory = path
+        self.flusher.on_directory_renamed(old, path)
+
+    def take_over_state(self, current: "Log") -> None:
+        """Continue for the current log, which has the same records: the last step of a future log (R30).
+
+        Its own states may know less: producers whose records are deleted, epochs without records (R3).
+        """
+        if current.producers.by_id:
+            self.snapshots.take_snapshot(current.producers, current.log_end_offset)
+        self.settings = current.settings
+        self.topic_id = current.topic_id
+        self.producers = current.producers
+        self._first_unstable_offset = current._first_unstable_offset
+        self.leader_epochs = current.leader_epochs
+        self.leader_epochs.is_changed = self.leader_epochs.is_unwritten = True
+        self.cleaned_until = current.cleaned_until
+        self.high_watermark = current.high_watermark
+
+    def on_replaced(self, replacement: "Log") -> None:
+        """Its files stay readable for requests in workers. A flush under way goes on with the replacement."""
+        self.replacement = replacement
+        self.is_deleted = True
+        self.on_truncated = self.on_start_moved = None
+
     def assign_topic_id(self, topic_id: Uuid) -> None:
         """Record the topic id; for logs from before topics had ids."""
         self._check_online()
@@ -198,6 +241,10 @@ class Log:
             raise self.directory.offline_error()
         if self.is_deleted:
             raise self._deleted_error()
+
+    def _check_readable(self) -> None:
+        if self.replacement is None or not self.directory.is_online:
+            self._check_online()
 
     def _deleted_error(self) -> KafkaStorageError:
         return KafkaStorageError(f"the log of {self.topic_partition} was deleted")
@@ -454,7 +501,7 @@ class Log:
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [first_offset, end_offset)."""
-        self._check_online()
+        self._check_readable()
         with self.guard:
             return self.local.retry_after_rename(lambda: find_aborted(self.local.segments, first_offset, end_offset))
 
@@ -466,7 +513,7 @@ class Log:
 
     def find_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """The first record with a timestamp >= `timestamp`. Blocking: for a worker."""
-        self._check_online()
+        self._check_readable()
         with self.guard:
             return self.local.retry_after_rename(
                 lambda: timestamps.find_by_timestamp(self.local.segments, timestamp, self.log_start_offset)
@@ -474,7 +521,7 @@ class Log:
 
     def find_max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the largest timestamp. Blocking: for a worker."""
-        self._check_online()
+        self._check_readable()
         with self.guard:
             return self.local.retry_after_rename(lambda: timestamps.find_max_timestamp(self.local.segments))
 
@@ -547,8 +594,16 @@ class Log:
 
     async def flush(self) -> None:
         """Sync all appended records, then advance the recovery point."""
-        self._check_online()
-        await self.flusher.flush()
+        if self.replacement is None:
+            self._check_online()
+            try:
+                await self.flusher.flush()
+            except KafkaStorageError:
+                if self.replacement is None:
+                    raise
+        if self.replacement is not None:
+            # The log was replaced meanwhile: what the caller appended is in the new one, maybe not synced yet.
+            await self.replacement.flush()
 
     async def close(self) -> None:
         """Sync everything for a clean shutdown. After a KafkaStorageError the log must not count as cleanly closed."""

@@ -77,6 +77,10 @@ class LogDirectories:
         for directory in self.all:
             directory.release()
 
+    def find(self, path: str) -> LogDirectory | None:
+        """The log dir with this absolute path; a slash at the end makes no difference."""
+        return next((each for each in self.all if each.path.rstrip("/") == path.rstrip("/")), None)
+
     # ---- identity
 
     @property
@@ -105,8 +109,8 @@ class LogDirectories:
 
     # ---- new logs
 
-    def choose_for(self, name: str) -> LogDirectory:
-        """The log dir with the fewest partitions for a new log with this directory name.
+    def choose_for(self, name: str, preferred: LogDirectory | None = None) -> LogDirectory:
+        """The preferred log dir, else the one with the fewest partitions, for a new log with this directory name.
 
         If an earlier creation failed, the log dir where it began: a broker does not start with a partition in two.
         """
@@ -119,6 +123,8 @@ class LogDirectories:
                     return directory
             except OSError as error:
                 raise directory.fail(error) from error
+        if preferred is not None and preferred.is_online:
+            return preferred
         return min(online, key=lambda candidate: len(candidate.logs))
 
     # ---- failures
@@ -134,6 +140,8 @@ class LogDirectories:
             directory.on_failure = report
 
     def _notify_offline(self, directory: LogDirectory) -> None:
-        partitions = dict.fromkeys(directory.logs).keys()  # in a fixed order, unlike a set
+        # Only the future log of a moving partition may be here: the partition itself stays online (R30). In a fixed
+        # order, unlike a set.
+        partitions = dict.fromkeys(each for each, log in directory.logs.items() if not log.is_future).keys()
         for callback in self.on_offline:
             callback(directory, partitions)

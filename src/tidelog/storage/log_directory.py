@@ -60,6 +60,11 @@ class CheckpointedLog(Protocol):
     log_start_offset: int
     high_watermark: int
     is_closed: bool
+    cleaned_until: int | None
+    topic_partition: TopicPartition
+
+    @property
+    def is_future(self) -> bool: ...
 
     @property
     def recovery_point(self) -> int: ...

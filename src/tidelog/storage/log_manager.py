@@ -1,11 +1,12 @@
 """Log manager: the logs of a broker by partition, opened at startup, created, deleted, set aside and closed."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Never
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.topic import TopicSettings
+from tidelog.errors import KafkaStorageError
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import DirectoryEntry, Disk
 from tidelog.runtime.randomness import Randomness, SystemRandomness
@@ -17,16 +18,22 @@ from tidelog.storage.closing import close_directories
 from tidelog.storage.deletions import Deletions
 from tidelog.storage.descriptor_reclaiming_disk import DescriptorReclaimingDisk
 from tidelog.storage.directory_loader import LoadedDirectory, check_for_duplicates, load_directory
+from tidelog.storage.disk_errors import ResourceShortage
+from tidelog.storage.future_logs import FutureLogs
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
 from tidelog.storage.log_directories import LogDirectories, OfflineCallback
 from tidelog.storage.log_directory import NO_BROKER_EPOCH, Identity, LogDirectory, StorageContext
 from tidelog.storage.partition_names import deletion_name, partition_name, stray_name
+from tidelog.storage.replaced_logs import remove_markers
 from tidelog.storage.segment import LOG_SUFFIX
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import TopicPartition, Uuid, uuid_text
 
 logger = logging.getLogger(__name__)
+
+MOST_PREFERRED = 10_000
+"""Log dirs that can be chosen for partitions before they are here."""
 
 MOST_OPEN_FILES = 20_000
 """Upper bound of cached open files. Half of the process limit is left for connections."""
@@ -50,7 +57,21 @@ class LogManager:
         self.deletions = Deletions(context, settings.log_segment_delete_delay_ms)
         self.cleaner = Cleaner(context, log_dirs.all, self._logs, settings.log_cleaner_dedupe_buffer_size)
         self.cleaner.throttle.bytes_per_second = settings.log_cleaner_io_max_bytes_per_second
-        self.jobs = BackgroundJobs(settings, context, self._online_logs, self.checkpoints, self.deletions, self.cleaner)
+        self.future = FutureLogs(
+            context, log_dirs, self._logs, self.checkpoints, self.deletions, self.cleaner, self.stray_paths
+        )
+        self.jobs = BackgroundJobs(
+            settings,
+            context,
+            self._online_logs,
+            self._online_future_logs,
+            self.checkpoints,
+            self.deletions,
+            self.cleaner,
+        )
+        self.future.on_roll = self.jobs.on_roll
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        """Log dirs that an operator chose for partitions that are not here yet."""
         log_dirs.report_failures()
 
     def reconfigure(self, settings: BrokerSettings) -> None:
@@ -100,19 +121,32 @@ class LogManager:
             manager = cls(settings, context, log_dirs)
             manager._add_loaded(loaded)
             await manager.cleaner.load()
+            await manager._remove_markers()
             log_dirs.check_one_is_online()
         except BaseException:
             log_dirs.release()
             raise
         return manager
 
-    def _add_loaded(self, loaded: Iterable[LoadedDirectory]) -> None:
+    def _add_loaded(self, loaded: Sequence[LoadedDirectory]) -> None:
+        """Current logs first: each decides on its future log."""
         for directory in loaded:
             for log in directory.logs:
                 self._add_log(log)
             self.stray_paths += directory.stray_paths
             for path in directory.paths_to_delete:
                 self.deletions.schedule(directory.directory, path)
+        for directory in loaded:
+            for log in directory.future_logs:
+                if (path_to_delete := self.future.adopt(log)) is not None:
+                    self.deletions.schedule(directory.directory, path_to_delete)
+
+    async def _remove_markers(self) -> None:
+        """Replaced logs have been renamed. One in a log dir that is offline may still be there."""
+        if len(self.directories) > 1 and len(self.log_dirs.online) == len(self.directories):
+            for directory in self.directories:
+                paths = [log.path for log in self._logs.values() if log.directory is directory]
+                await directory.run(remove_markers, self._context.disk, paths)
 
     def _add_log(self, log: Log) -> None:
         self._logs[log.topic_partition] = log
@@ -158,12 +192,22 @@ class LogManager:
     def _online_logs(self) -> list[Log]:
         return [log for log in self._logs.values() if log.directory.is_online]
 
+    def _online_future_logs(self) -> list[Log]:
+        return [log for log in self.future.logs.values() if log.directory.is_online]
+
+    def prefer_directory(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
+        """Create the log in this log dir, if it is online when the controller assigns the partition."""
+        if len(self._preferred) < MOST_PREFERRED:
+            self._preferred[topic_partition] = directory
+
     def create(self, topic_partition: TopicPartition, topic_id: Uuid | None, settings: TopicSettings) -> Log:
-        """The existing log, or a new one in the log dir with the fewest partitions."""
+        """The existing log, or a new one in the preferred log dir, else in the one with the fewest partitions."""
         known = self._logs.get(topic_partition)
         if known is not None:
             return known
-        directory = self.log_dirs.choose_for(partition_name(topic_partition))
+        preferred = self._preferred.pop(topic_partition, None)
+        directory = self.log_dirs.choose_for(partition_name(topic_partition), preferred)
+        self.future.set_aside(topic_partition)
         path = directory.file(partition_name(topic_partition))
         try:
             self._keep_what_stands_in(path, directory, topic_partition)
@@ -186,6 +230,8 @@ class LogManager:
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Delete the log of a deleted topic: rename its directory now, delete it after log.segment.delete.delay.ms."""
+        self._preferred.pop(topic_partition, None)
+        self._remove_future(topic_partition)
         log = self._logs.get(topic_partition)
         name = deletion_name(topic_partition, self._context.randomness.bytes(16).hex())
         if log is not None and (path := self._rename_away(log, name)) is not None:
@@ -196,6 +242,7 @@ class LogManager:
         log = self._logs.get(topic_partition)
         if log is None:
             return
+        self._remove_future(topic_partition)
         owner = self._context.randomness.bytes(16).hex() if log.topic_id is None else uuid_text(log.topic_id)
         name = stray_name(topic_partition, owner)
         if self._context.disk.exists(log.directory.file(name)):
@@ -211,6 +258,14 @@ class LogManager:
                 log.log_start_offset,
                 log.log_end_offset,
             )
+
+    def _remove_future(self, topic_partition: TopicPartition) -> None:
+        try:
+            self.future.remove(topic_partition)
+        except ResourceShortage:
+            raise
+        except KafkaStorageError:
+            pass  # its disk failed, which was logged and took only the future log with it
 
     def _rename_away(self, log: Log, name: str) -> str | None:
         """Rename the directory and forget the log. Returns the new path; None if the disk is offline."""
@@ -240,7 +295,8 @@ class LogManager:
         `broker_epoch` is the epoch of the registration that ends. Without one the logs have not changed.
         """
         epoch = self.previous_broker_epoch if broker_epoch == NO_BROKER_EPOCH else broker_epoch
-        await close_directories(self._context, self.log_dirs, self._online_logs(), self.checkpoints, epoch)
+        logs = [*self._online_logs(), *self._online_future_logs()]
+        await close_directories(self._context, self.log_dirs, logs, self.checkpoints, epoch)
 
 
 def _holds_records(entry: DirectoryEntry) -> bool:

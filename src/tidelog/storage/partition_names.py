@@ -1,4 +1,4 @@
-"""Directory names in a log dir: partitions, pending deletions and stray logs."""
+"""Directory names in a log dir: partitions, future logs, pending deletions and stray logs."""
 
 from tidelog.types import TopicPartition
 
@@ -25,6 +25,23 @@ def stray_name(topic_partition: TopicPartition, unique: str) -> str:
     """Name of a log that was set aside: it is kept until an operator removes it."""
     end = f"-{topic_partition.partition}.{unique}{STRAY_SUFFIX}"
     return topic_partition.topic[: LONGEST_NAME - len(end)] + end
+
+
+def future_name(topic_partition: TopicPartition, unique: str) -> str | None:
+    """Name of a log that is to replace the current one (Kafka: `topic-partition.uniqueId-future`).
+
+    Never shortens the topic name, which a restart must find in it: the unique part is shortened instead. None if the
+    topic name is too long even for that.
+    """
+    start = f"{topic_partition.topic}-{topic_partition.partition}."
+    room = LONGEST_NAME - len(start) - len(FUTURE_SUFFIX)
+    return f"{start}{unique[:room]}{FUTURE_SUFFIX}" if room > 0 else None
+
+
+def parse_future_name(name: str) -> TopicPartition | None:
+    """None if it is not the directory name of a future log."""
+    start, dot, unique = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
+    return parse_partition_name(start) if name.endswith(FUTURE_SUFFIX) and dot and unique else None
 
 
 def parse_partition_name(name: str) -> TopicPartition | None:

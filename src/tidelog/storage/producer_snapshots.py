@@ -25,11 +25,11 @@ PRODUCERS_PER_CALL = 8
 class ProducerSnapshots:
     """The name of a snapshot is the offset up to which it covers the log."""
 
-    __slots__ = ("_calls", "_copies", "_directory", "_disk", "_offsets")
+    __slots__ = ("_calls", "_copies", "_disk", "_offsets", "directory")
 
     def __init__(self, disk: Disk, directory: str, offsets: list[int] | None = None) -> None:
         self._disk = disk
-        self._directory = directory
+        self.directory = directory
         self._offsets = sorted(offsets or [])
         self._copies: deque[ProducerStateManager] = deque(maxlen=REMEMBERED_COPIES)
         self._calls = 0
@@ -39,7 +39,7 @@ class ProducerSnapshots:
         return tuple(self._offsets)
 
     def path(self, offset: int) -> str:
-        return segment_path(self._directory, offset, SNAPSHOT_SUFFIX)
+        return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     def take_snapshot(self, producers: ProducerStateManager, offset: int) -> None:
         """Not synced: the CRC detects a snapshot that a crash has torn."""

@@ -415,6 +415,16 @@ class Segment:
         self.roll_after_timestamp = NOT_LOADED
         self.roll_after_clock_ms = NEVER
 
+    def on_directory_renamed(self, directory: str) -> None:
+        """Open files stay valid: only the names of the next ones change."""
+        self.directory = directory
+        self._name_indexes()
+
+    def _name_indexes(self) -> None:
+        self.offset_index.path = self.path(OFFSET_INDEX_SUFFIX)
+        self.time_index.path = self.path(TIME_INDEX_SUFFIX)
+        self.transaction_index.path = self.path(TRANSACTION_INDEX_SUFFIX)
+
     def change_suffix(self, extra_suffix: str) -> list[str]:
         """Rename all files of the segment. Returns the new paths."""
         renamed = []
@@ -425,9 +435,7 @@ class Segment:
                 self._disk.rename(path, new_path)
                 renamed.append(new_path)
         self._extra_suffix = extra_suffix
-        self.offset_index.path = self.path(OFFSET_INDEX_SUFFIX)
-        self.time_index.path = self.path(TIME_INDEX_SUFFIX)
-        self.transaction_index.path = self.path(TRANSACTION_INDEX_SUFFIX)
+        self._name_indexes()
         self.release_resources()
         return renamed
 

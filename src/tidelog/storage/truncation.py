@@ -3,6 +3,7 @@
 Steps that can fail for lack of descriptors come first, so that a shortage leaves the log unchanged.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tidelog.storage.disk_errors import irreversible_change
@@ -31,6 +32,7 @@ class TruncatedLog(Protocol):
     log_end_offset: int
     high_watermark: int
     cleaned_until: int | None
+    on_truncated: Callable[[int], None] | None
 
     def deletion_due_ms(self) -> int: ...
 
@@ -60,6 +62,8 @@ def truncate_to(log: TruncatedLog, offset: int) -> None:
         log.snapshots.truncate(end_offset)
         log.producers.become(producers)
         log.on_producers_replaced()
+    if log.on_truncated is not None:
+        log.on_truncated(end_offset)
 
 
 def start_over_at(log: TruncatedLog, offset: int, log_start_offset: int | None = None) -> None:
@@ -80,6 +84,8 @@ def start_over_at(log: TruncatedLog, offset: int, log_start_offset: int | None =
         log.log_start_offset = log.high_watermark = log_start_offset
         log.producers.clear(offset)
         log.on_producers_replaced()
+    if log.on_truncated is not None:
+        log.on_truncated(offset)
 
 
 def _checkpoint(log: TruncatedLog, end_offset: int, log_start_offset: int, base_offset: int) -> None:
