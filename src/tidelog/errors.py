@@ -87,6 +87,10 @@ class BrokerNotAvailable(KafkaError, code=8):
     """The broker is not registered."""
 
 
+class ReplicaNotAvailable(RetriableError, code=9):
+    """The broker has no replica of the partition, or not yet."""
+
+
 class MessageTooLarge(KafkaError, code=10):
     """The batch is larger than max.message.bytes."""
 
@@ -249,6 +253,10 @@ class OperationNotAttempted(KafkaError, code=55):
 
 class KafkaStorageError(RetriableError, code=56):
     """The log directory of the partition is offline."""
+
+
+class LogDirNotFound(KafkaError, code=57):
+    """The path is not one of the broker's log directories."""
 
 
 class UnknownProducerId(KafkaError, code=59):

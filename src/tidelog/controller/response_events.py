@@ -91,6 +91,7 @@ def log_ends_response_event(broker_id: BrokerId, logs: Mapping[TopicPartition, Q
         for result in answer.results
         for topic in result.topics
         for log in topic.partitions
+        if not log.is_future_key  # a copy that is not the replica yet (R30)
     }
     has_directory_ids = any(result.directory_id for result in answer.results)
     is_whole = all(result.error_code == NO_ERROR for result in answer.results)

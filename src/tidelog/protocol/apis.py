@@ -71,6 +71,7 @@ APIS = (
     Api(31, "DeleteAcls", "1-3", flexible_from=2),
     Api(32, "DescribeConfigs", "1-4", flexible_from=4),
     Api(33, "AlterConfigs", "0-2", flexible_from=2),
+    Api(34, "AlterReplicaLogDirs", "1-2", flexible_from=2),
     Api(35, "DescribeLogDirs", "1-5", flexible_from=2),
     Api(37, "CreatePartitions", "0-3", flexible_from=2),
     Api(42, "DeleteGroups", "0-2", flexible_from=2),

@@ -115,6 +115,7 @@ class Loader:
             self._fraction = (offset - start) / (log.log_end_offset - start)
             self._log_progress(shard)
             data = await self._read(log, offset)
+            log = shard.partition.log  # it may have moved to another log dir meanwhile (R30)
             self._begin_turn()
             offset = await self._replay(shard, data) if data else log.log_end_offset
         if shard.state is ShardState.LOADING:

@@ -247,6 +247,13 @@ class Partition:
             return (FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch)(text)
         return NotLeaderOrFollower(f"this broker does not act as leader of {self.topic_partition}")
 
+    def replace_log(self, log: Log) -> None:
+        """R30: the future log replaces the current one. It has the same records, offsets and epochs."""
+        self.log = log
+        log.on_start_moved = self._wake_all_watchers
+        if isinstance(self.role, PartitionFollower):
+            self.role.log = log
+
     # ---- as leader
 
     def append_as_leader(

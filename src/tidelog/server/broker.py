@@ -170,6 +170,7 @@ class Broker:
         for work in (
             logs.run(),
             self.replicas.run(),
+            self._services.alter_log_dirs.run(),
             self._services.config_changes.run(),
             self._backup.run(),
             self.acceptor.close_idle_connections(),

@@ -10,6 +10,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.controller.configs import ConfigChange, ConfigOutcome
 from tidelog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.replication.alter_log_dirs import AlterLogDirsManager
 from tidelog.replication.partition import Partition
 from tidelog.replication.quota import ReplicationQuotas
 from tidelog.replication.replica_manager import ReplicaManager
@@ -59,6 +60,7 @@ class Services:
     """Decodes and encodes messages that would block the event loop: one thread for all clients."""
     long_checks: LongChecks = field(init=False)
     fetch_sessions: FetchSessionCache = field(init=False)
+    alter_log_dirs: AlterLogDirsManager = field(init=False)
     _tasks: SideTasks = field(init=False)
 
     def __post_init__(self, seams: Seams) -> None:
@@ -73,6 +75,8 @@ class Services:
             seams.clock,
             lambda: cluster.settings.max_incremental_fetch_session_cache_slots,
         )
+        self.alter_log_dirs = AlterLogDirsManager(self.logs, self.replicas.get, seams.clock, seams.workers)
+        self.replicas.on_leadership_change.append(self.alter_log_dirs.on_roles)
         self._tasks = SideTasks(_on_failure)
 
     @property

@@ -33,10 +33,10 @@ class LogFlusher:
     __slots__ = (
         "_epochs_write",
         "_log",
-        "_truncations",
         "epochs_lock",
         "last_flush_ms",
         "recovery_point",
+        "truncations",
         "unsynced_directories",
     )
 
@@ -46,7 +46,7 @@ class LogFlusher:
         self.last_flush_ms = log.directory.context.clock.now_ms()
         self.unsynced_directories = {log.local.path}
         """Directories with new names, to be synced: a synced file survives only if its directory entry does."""
-        self._truncations = 0
+        self.truncations = 0
         self._epochs_write: asyncio.Task[None] | None = None
         """The write of the leader epoch checkpoint in progress."""
         self.epochs_lock = threading.Lock()
@@ -66,13 +66,13 @@ class LogFlusher:
 
     def on_truncated(self, offset: int) -> None:
         """Lower the recovery point: records appended after `offset` are not the ones that were flushed."""
-        self._truncations += 1
+        self.truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
 
     async def flush(self) -> None:
         """Sync all appended records, then advance the recovery point. Raises KafkaStorageError."""
         log = self._log
-        end_offset, truncations, renames = log.log_end_offset, self._truncations, log.local.renames
+        end_offset, truncations, renames = log.log_end_offset, self.truncations, log.local.renames
         with log.guard:
             try:
                 await self._sync_segments()
@@ -82,7 +82,7 @@ class LogFlusher:
                     raise
                 return  # the segment was deleted or compacted meanwhile
         self.last_flush_ms = log.directory.context.clock.now_ms()
-        if self._truncations == truncations:
+        if self.truncations == truncations:
             self.recovery_point = max(self.recovery_point, end_offset)
 
     async def _sync_segments(self) -> None:

@@ -181,6 +181,7 @@ async def _query_broker(
         for directory in (log_dirs.results if log_dirs else [])
         for topic in directory.topics
         for partition in topic.partitions
+        if not partition.is_future_key
     }
     failures = {found: partition.fetch_failure for found, partition in described.items() if partition.fetch_failure}
     is_suspended = log_dirs is not None and bool(log_dirs.suspension)

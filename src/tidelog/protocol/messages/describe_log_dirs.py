@@ -56,6 +56,8 @@ class DescribeLogDirsResult(Struct):
     directory_id: str = string(
         versions="2+", tag=10000
     )  # Specific to Tidelog: directory.id in meta.properties (KIP-858)
+    offline_reason: str = string(versions="2+", tag=10001)
+    """Specific to Tidelog: why the directory is offline; empty if it is not."""
 
 
 class DescribeLogDirsResponse(Response, key=35, versions="1-5", flexible="2+"):

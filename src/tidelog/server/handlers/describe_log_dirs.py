@@ -14,10 +14,12 @@ from tidelog.protocol.messages.describe_log_dirs import (
 )
 from tidelog.replication.out_of_sync import out_of_sync
 from tidelog.server.dispatch import RequestContext
+from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.types import ZERO_UUID, TopicPartition, Uuid
 
 UNKNOWN_SPACE = (-1, -1)
+UNKNOWN_LAG = -1
 
 
 async def handle_describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
@@ -40,23 +42,18 @@ async def _describe(
     if not directory.is_online:
         # With the id: else the controller would read this as a broker that does not report log ends (R42).
         return DescribeLogDirsResult(
-            error_code=KafkaStorageError.code, log_dir=directory.path, directory_id=directory.directory_id or ""
+            error_code=KafkaStorageError.code,
+            log_dir=directory.path,
+            directory_id=directory.directory_id or "",
+            offline_reason=str(directory.error or "unknown"),
         )
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     topic_ids: dict[str, Uuid] = {}
-    for topic_partition, log in context.services.logs.logs.items():
+    logs = context.services.logs
+    for topic_partition, log in [*logs.logs.items(), *logs.future.logs.items()]:
         if log.directory is directory and (requested is None or topic_partition in requested):
-            topics.setdefault(topic_partition.topic, []).append(
-                DescribeLogDirsPartition(
-                    partition_index=topic_partition.partition,
-                    partition_size=log.size_bytes,
-                    offset_lag=0,
-                    out_of_sync=_out_of_sync(topic_partition, context),
-                    fetch_failure=context.services.replicas.fetch_failure(topic_partition),
-                    log_end_offset=log.log_end_offset,
-                    last_epoch=log.leader_epochs.last_record_epoch(log.log_start_offset, log.log_end_offset),
-                )
-            )
+            describe_one = _describe_future if log.is_future else _describe_current
+            topics.setdefault(topic_partition.topic, []).append(describe_one(log, context))
             topic_ids[topic_partition.topic] = log.topic_id or ZERO_UUID
     return DescribeLogDirsResult(
         error_code=NO_ERROR,
@@ -68,6 +65,30 @@ async def _describe(
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
         directory_id=directory.directory_id or "",
+    )
+
+
+def _describe_current(log: Log, context: RequestContext) -> DescribeLogDirsPartition:
+    topic_partition = log.topic_partition
+    return DescribeLogDirsPartition(
+        partition_index=topic_partition.partition,
+        partition_size=log.size_bytes,
+        offset_lag=0,
+        out_of_sync=_out_of_sync(topic_partition, context),
+        fetch_failure=context.services.replicas.fetch_failure(topic_partition),
+        log_end_offset=log.log_end_offset,
+        last_epoch=log.leader_epochs.last_record_epoch(log.log_start_offset, log.log_end_offset),
+    )
+
+
+def _describe_future(log: Log, context: RequestContext) -> DescribeLogDirsPartition:
+    """Without log end and epoch, which a controller would take for those of the replica (R42)."""
+    current = context.services.logs.get(log.topic_partition)
+    return DescribeLogDirsPartition(
+        partition_index=log.topic_partition.partition,
+        partition_size=log.size_bytes,
+        offset_lag=UNKNOWN_LAG if current is None else max(current.log_end_offset - log.log_end_offset, 0),
+        is_future_key=True,
     )
 
 
