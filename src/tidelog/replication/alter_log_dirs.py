@@ -11,7 +11,6 @@ from typing import Final, NamedTuple, Protocol
 
 from tidelog.errors import (
     KafkaError,
-    KafkaStorageError,
     LogDirNotFound,
     OffsetOutOfRange,
     ReplicaNotAvailable,
@@ -108,6 +107,8 @@ class AlterLogDirsManager:
         self.copy_bytes = COPY_BYTES
         self.copied_bytes = 0
         self.swaps = 0
+        self.unexpected_errors = 0
+        """Errors that are mistakes of this module."""
 
     # ---- requests
 
@@ -166,6 +167,11 @@ class AlterLogDirsManager:
             if (current := self._logs.get(each)) is not None
         ]
 
+    @property
+    def failing(self) -> int:
+        """Moves whose last step failed and is retried."""
+        return sum(bool(move.logged_error) for move in self._moves.values())
+
     # ---- fetchers
 
     async def run(self) -> None:
@@ -212,6 +218,11 @@ class AlterLogDirsManager:
                 move.logged_error = str(error)
                 logger.warning("move failed, retrying partition=%s error=%s", topic_partition, error)
             return RETRY_S
+        except Exception:
+            # An unexpected error of one partition does not affect the others.
+            self.unexpected_errors += 1
+            logger.exception("move failed, retrying partition=%s", topic_partition)
+            return RETRY_S
         move.logged_error = ""
         return pause_s
 
@@ -241,9 +252,10 @@ class AlterLogDirsManager:
     async def _copy(self, partition: Partition, move: _Move, offset: int) -> None:
         current, future = partition.log, move.future
         truncations = current.flusher.truncations
-        records = await self._workers.run(_read, current, offset, self.copy_bytes, current.log_end_offset)
+        records = await self._workers.run(_read, current, offset, self.copy_bytes)
         if (
-            partition.log is not current
+            not records
+            or partition.log is not current
             or self._logs.future.get(current.topic_partition) is not future
             or future.log_end_offset != offset
             or current.flusher.truncations != truncations  # what was read may be what was removed
@@ -283,12 +295,11 @@ def follow_offsets(current: Log, future: Log) -> None:
     future.cleaned_until = current.cleaned_until
 
 
-def _read(log: Log, offset: int, max_bytes: int, end_offset: int) -> bytes:
-    """In a worker."""
-    found = log.read(offset, max_bytes, end_offset).slice
-    if found is None:
-        raise KafkaStorageError(f"{log.topic_partition}: nothing to read at {offset}, and the log ends at {end_offset}")
+def _read(log: Log, offset: int, max_bytes: int) -> bytes:
+    """In a worker. Nothing if the log was truncated meanwhile."""
+    end_offset = log.log_end_offset
+    found = log.read(offset, max_bytes, end_offset).slice if offset < end_offset else None
     try:
-        return found.read()
+        return b"" if found is None else found.read()
     except OSError as error:
         raise log.failed(error) from error

@@ -34,6 +34,7 @@ class DiskFaults:
             "last_standing": self._lose_disk_in_time,
             "disk_error": self._fail_disk,
             "disk_full": self._fill_disk,
+            "failed_log_dir": self._fail_log_dir,
             "no_descriptors": self._take_descriptors,
             "short_stop": self._stop_short,
             "slow_disk": self._slow_disk,
@@ -92,6 +93,14 @@ class DiskFaults:
         operation = FAILING_OPERATIONS[event.detail // 10 % len(FAILING_OPERATIONS)]
         self._scene.log_applied(event, f"{operation} fails on {directory} of broker {broker_id}, for {event.for_s} s")
         self._inject(event, broker_id, errno.EIO, directory, (operation,))
+
+    def _fail_log_dir(self, event: FaultEvent) -> None:
+        """A whole log directory fails. Half of the brokers restart meanwhile, without it."""
+        broker_id, directory = self._scene.target_broker(event), self._directory_of(event)
+        self._scene.log_applied(event, f"{directory} of broker {broker_id} fails, for {event.for_s} s")
+        self._inject(event, broker_id, errno.EIO, directory, ())
+        if event.detail // 10 % 2 and broker_id in self._scene.supervisor.healthy:
+            self._scene.kill_for(broker_id, event.for_s / 3)
 
     def _inject(
         self, event: FaultEvent, broker_id: BrokerId, error_number: int, path: str, operations: tuple[str, ...]

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.simulation.swarm import FAULTS, SwarmConfig
+from tidelog.simulation.swarm import ALL_FAULTS, SwarmConfig
 from tidelog.types import BrokerId
 
 LEADER, CONTROLLER = 0, -1
@@ -31,7 +31,7 @@ class FaultEvent(NamedTuple):
 
 def draw_schedule(config: SwarmConfig) -> list[FaultEvent]:
     randomness = SeededRandomness(config.seed * 7919 + 1)
-    kinds = [kind for kind in FAULTS if kind in config.faults]
+    kinds = [kind for kind in ALL_FAULTS if kind in config.faults]
     events: list[FaultEvent] = []
     at_ms = FIRST_FAULT_MS
     while kinds and len(events) < MOST_FAULTS:

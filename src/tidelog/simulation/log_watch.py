@@ -36,6 +36,8 @@ class LogListener(Protocol):
 
     def on_leader(self, partition: Partition) -> None: ...
 
+    def on_replaced(self, partition: Partition, replaced: Log) -> None: ...
+
 
 @contextmanager
 def watching_logs(listener: LogListener) -> Iterator[None]:
@@ -50,11 +52,12 @@ def watching_logs(listener: LogListener) -> Iterator[None]:
             _wrap_append(stack, name, written, listener, is_leader=is_leader)
         for name in ("truncate_to", "truncate_fully_and_start_at"):
             _wrap(stack, Log, name, lambda log, *_: listener.on_truncated(log))
-        _wrap(stack, Log, "raise_high_watermark", _if_moved(listener.on_high_watermark))
+        _wrap(stack, Log, "raise_high_watermark", _if_moved(_unless_future(listener.on_high_watermark)))
         for name in ("advance_log_start_offset", "delete_old_segments"):
-            _wrap(stack, Log, name, _if_moved(listener.on_log_start))
+            _wrap(stack, Log, name, _if_moved(_unless_future(listener.on_log_start)))
         _wrap_retention(stack, listener)
         _wrap(stack, Log, "replace_segments", lambda log, *_: listener.on_compacted(log))
+        _wrap_swap(stack, listener)
         _wrap(stack, Partition, "become_leader", lambda partition, *_: listener.on_leader(partition))
         yield
 
@@ -105,6 +108,28 @@ def _wrap_retention(stack: ExitStack, listener: LogListener) -> None:
         return result
 
     _replace(stack, Log, "delete_old_segments", delete_old_segments)
+
+
+def _wrap_swap(stack: ExitStack, listener: LogListener) -> None:
+    original = Partition.replace_log
+
+    @wraps(original)
+    def replace_log(self: Partition, log: Log) -> None:
+        replaced = self.log
+        original(self, log)
+        listener.on_replaced(self, replaced)
+
+    _replace(stack, Partition, "replace_log", replace_log)
+
+
+def _unless_future(notify: Callable[[Log], None]) -> Callable[[Log], None]:
+    """A future log follows the offsets of the current one, later."""
+
+    def after(log: Log) -> None:
+        if not log.is_future:
+            notify(log)
+
+    return after
 
 
 def _if_moved(notify: Callable[[Log], None]) -> Callable[..., None]:

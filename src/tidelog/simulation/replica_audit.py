@@ -157,6 +157,27 @@ class ReplicaAudit:
                 mirror = self._mirror(log, machine.broker_id)
                 self._note(log, mirror, [f"R3 its leader epochs are {log.leader_epochs.starts}"])
 
+    def on_replaced(self, partition: Partition, replaced: Log) -> None:
+        """R30: a log that moved between log directories has the same records, offsets and epochs."""
+        machine = self._machine()
+        if machine is None:
+            return
+        log = partition.log
+        mirror, before = self._mirror(log, machine.broker_id), self._mirror(replaced, machine.broker_id)
+        for name in ("log_start_offset", "log_end_offset", "high_watermark", "last_stable_offset", "topic_id"):
+            old, new = getattr(replaced, name), getattr(log, name)
+            if old != new:
+                self._note(log, mirror, [f"R30 its {name} was {old} before it moved, and is {new}"])
+        if not log.settings.is_compacted:
+            start = log.log_start_offset
+            held, had = ([batch for batch in each.batches if batch.end_offset > start] for each in (mirror, before))
+            if held != had:
+                self._note(log, mirror, [f"R30 its batches differ after it moved: {len(had)} before, {len(held)} now"])
+        key = partition.leader_epoch
+        if (id(replaced), key) in self._high_watermarks:
+            self._high_watermarks[id(log), key] = self._high_watermarks[id(replaced), key]
+        self._check_log(log, mirror)
+
     # ---- checks
 
     def _check_log(self, log: Log, mirror: Mirror) -> None:
@@ -165,7 +186,7 @@ class ReplicaAudit:
         if not start <= high_watermark <= end:
             self._note(log, mirror, [f"R4 its log is [{start}, {high_watermark}, {end}]"])
         partition = replica(self._cluster, mirror.broker_id, log.topic_partition)
-        if partition is None or not partition.is_leader:
+        if partition is None or not partition.is_leader or partition.log is not log:
             return
         key = id(log), partition.leader_epoch
         previous = self._high_watermarks.get(key, 0)

@@ -32,6 +32,9 @@ COMBINED_FAULTS = (
 )
 FAULTS = PROCESS_FAULTS + LINK_FAULTS + STORE_FAULTS + DISK_FAULTS + CLOCK_FAULTS + COMBINED_FAULTS
 
+ALL_FAULTS = (*FAULTS, "failed_log_dir")
+"""With those that are drawn from a source of their own."""
+
 CONDITIONS = ("latency", "interleaved_workers", "clock_skew", "torn_writes", "lost_names", "flipped_bits")
 """Conditions of the whole run, or of its power cuts."""
 
@@ -56,10 +59,15 @@ WORK = (
 REASSIGNMENTS = "reassignments"
 REASSIGNMENTS_ONE_IN = 5
 FOLLOWER_READS_ONE_IN = 4
+DISK_MOVES = "disk_moves"
+FAILED_LOG_DIR = "failed_log_dir"
+DISKS_ONE_IN = 6
+"""A run with either has two log directories."""
 THROTTLES = "throttles"
 THROTTLES_ONE_IN = 8
-"""These three are drawn from random sources of their own, so that adding them did not change the other draws of existing
-seeds. Runs with throttles have reassignments, too."""
+"""A run with throttles has reassignments, too.
+
+These are drawn from random sources of their own, so that adding them did not change the other draws of existing seeds."""
 THROTTLES_SOURCE = 48
 """With this source, the seeds that find known mistakes have no throttles: they find them as before."""
 ALWAYS_WORK = frozenset({"writes"})
@@ -132,9 +140,9 @@ class SwarmConfig:
 
     @property
     def summary(self) -> str:
-        faults = ", ".join(name for name in FAULTS if name in self.faults)
+        faults = ", ".join(name for name in ALL_FAULTS if name in self.faults)
         conditions = ", ".join(name for name in CONDITIONS if name in self.conditions)
-        work = ", ".join(name for name in (*WORK, REASSIGNMENTS, THROTTLES) if name in self.work)
+        work = ", ".join(name for name in (*WORK, REASSIGNMENTS, DISK_MOVES, THROTTLES) if name in self.work)
         return (
             f"{self.brokers} brokers with {self.log_directories} log directories each,"
             f" {self.fault_duration_s:g} s of faults;"
@@ -162,9 +170,10 @@ def is_of_base_offset(data: bytes | bytearray, position: int) -> bool:
 
 def draw_config(seed: int) -> SwarmConfig:
     # Each aspect has its own random source, so that a new kind of work does not change the faults of a seed.
-    draw, of_faults, of_work, of_moves, of_reads, of_throttles = (
-        _Draw(SeededRandomness(seed * 7919 + number)) for number in (10, 11, 12, 13, 14, THROTTLES_SOURCE)
+    draw, of_faults, of_work, of_moves, of_reads, of_disks, of_throttles = (
+        _Draw(SeededRandomness(seed * 7919 + number)) for number in (10, 11, 12, 13, 14, 15, THROTTLES_SOURCE)
     )
+    disks = of_disks.some_of((DISK_MOVES, FAILED_LOG_DIR), DISKS_ONE_IN)
     brokers = draw.one_of(BROKERS)
     conditions = of_faults.some_of(CONDITIONS, 2)
     fault_duration_s = draw.length(*TROUBLED_S)
@@ -172,13 +181,14 @@ def draw_config(seed: int) -> SwarmConfig:
     return SwarmConfig(
         seed=seed,
         brokers=brokers,
-        log_directories=draw.one_of((1, 1, 2)),
+        log_directories=max(draw.one_of((1, 1, 2)), 2 if disks else 1),
         fault_duration_s=fault_duration_s,
-        faults=_draw_faults(of_faults),
+        faults=_draw_faults(of_faults) | (disks & {FAILED_LOG_DIR}),
         conditions=conditions,
         work=of_work.some_of(WORK, of_work.one_of(WORK_ONE_IN))
         | of_moves.some_of((REASSIGNMENTS,), REASSIGNMENTS_ONE_IN)
         | (frozenset({REASSIGNMENTS, THROTTLES}) if of_throttles.below(THROTTLES_ONE_IN) == 0 else frozenset())
+        | (disks & {DISK_MOVES})
         | ALWAYS_WORK,
         latency_s=draw.one_of(LATENCIES_S),
         store_latency_s=draw.one_of(STORE_LATENCIES_S),

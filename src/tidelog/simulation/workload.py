@@ -14,6 +14,7 @@ from tidelog.simulation.work.base import Work, WorkContext
 from tidelog.simulation.work.cleaning import Compaction, Retention
 from tidelog.simulation.work.copying import Copying
 from tidelog.simulation.work.deleting import RecreatedTopic
+from tidelog.simulation.work.disk_moves import DiskMoves
 from tidelog.simulation.work.groups import ClassicGroup, ConsumerGroup
 from tidelog.simulation.work.operating import (
     AddedPartitions,
@@ -49,6 +50,7 @@ WORKS: Mapping[str, type[Work]] = {
         Copying,
         Reassignments,
         Throttles,
+        DiskMoves,
     )
 }
 LONG_RUN_S = 60.0

@@ -13,6 +13,12 @@ from tidelog.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tidelog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -101,6 +107,17 @@ async def elect_leaders(cluster: Cluster, election_type: int, partitions: Sequen
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=TIMEOUT_MS)
     response = await cluster.ask_controller(request, ElectLeadersResponse)
     raise_error(response.error_code)
+
+
+async def alter_log_dirs(cluster: Cluster, broker_id: BrokerId, paths: Mapping[TopicPartition, str]) -> None:
+    """Errors of partitions that the broker does not have, or has in a failed directory, are ignored."""
+    dirs = []
+    for path in sorted(set(paths.values())):
+        found = by_topic([each for each in paths if paths[each] == path], lambda key: key.partition)
+        topics = [AlterReplicaLogDirTopic(name=topic, partitions=indexes) for topic, indexes in found.items()]
+        dirs.append(AlterReplicaLogDir(path=path, topics=topics))
+    await cluster.refresh()
+    await cluster.ask_broker(broker_id, AlterReplicaLogDirsRequest(dirs=dirs), AlterReplicaLogDirsResponse)
 
 
 async def alter_reassignments(cluster: Cluster, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]) -> None:
