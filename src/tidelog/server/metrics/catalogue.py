@@ -9,6 +9,7 @@ from tidelog.replication.out_of_sync import OutOfSync
 from tidelog.replication.partition import Partition
 from tidelog.replication.traffic import TopicTraffic
 from tidelog.server.metrics.groups import GROUP_METRICS
+from tidelog.server.metrics.log_directories import LOG_DIRECTORY_METRICS
 from tidelog.server.metrics.metric import Kind, Metric, Read, Sample
 from tidelog.server.metrics.reading import Reading
 from tidelog.server.metrics.replication_quotas import REPLICATION_QUOTA_METRICS
@@ -90,11 +91,6 @@ def reasons_out_of_sync(reading: Reading) -> Iterator[Sample]:
 def failing_fetches(reading: Reading) -> Iterator[Sample]:
     for topic_partition, reason in reading.fetchers.failed_partitions.items():
         yield (*topic_partition, reason), 1
-
-
-def shortages(reading: Reading) -> Iterator[Sample]:
-    for directory in reading.services.logs.directories:
-        yield (directory.path,), directory.shortages
 
 
 def elections(reading: Reading) -> Iterator[Sample]:
@@ -451,19 +447,7 @@ METRICS: tuple[Metric, ...] = (
         by_partition(lambda partition: partition.log.high_watermark),
         PARTITION,
     ),
-    Metric(
-        Kind.GAUGE,
-        "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
-        "Log directories that have failed.",
-        one(lambda now: sum(not directory.is_online for directory in now.services.logs.directories)),
-    ),
-    Metric(
-        Kind.COUNTER,
-        "tidelog_log_directory_shortages_total",
-        "Operations on files that lacked a descriptor or memory, and are retried.",
-        shortages,
-        ("directory",),
-    ),
+    *LOG_DIRECTORY_METRICS,
     # ---- groups
     *GROUP_METRICS,
     # ---- transactions
