@@ -167,6 +167,16 @@ def test_text_says_why_brokers_are_suspended_and_which_logs_were_set_aside() -> 
     assert second["stray_logs"] == ["/data/tides-0.AAA-stray"]
 
 
+def test_text_says_which_log_directory_is_offline_and_why() -> None:
+    view = cluster_of(partition(0))._replace(offline_directories={2: {"/data/two": "[Errno 5] Input/output error"}})
+    assert as_text(view)[4] == (
+        "broker 2: log directory /data/two is offline: [Errno 5] Input/output error."
+        " Repair the disk, then restart broker 2"
+    )
+    _, second, _ = json.loads(json.dumps(as_json(view)))["brokers"]
+    assert second["offline_log_dirs"] == {"/data/two": "[Errno 5] Input/output error"}
+
+
 def test_json_has_lag_and_reason_of_each_replica() -> None:
     text = json.dumps(as_json(cluster_of(partition(1, in_sync=(1, 2), lag=5))))
     (found,) = json.loads(text)["partitions"]

@@ -58,6 +58,7 @@ def test_detached_cluster_takes_writes_when_the_command_returns(cluster: LocalCl
         "state": "up",
         "suspension": None,
         "stray_logs": [],
+        "offline_log_dirs": {},
     }
 
 

@@ -77,6 +77,8 @@ class ClusterAnswers(NamedTuple):
     """Reasons why brokers are suspended, as they report them."""
     stray_logs: Mapping[BrokerId, Sequence[str]]
     """Directories of stray logs, by broker."""
+    offline_directories: Mapping[BrokerId, Mapping[str, str]] = {}
+    """Reasons why log directories are offline, by broker and path."""
 
 
 async def query_cluster(connections: Connections, addresses: Iterable[Address]) -> ClusterAnswers:
@@ -101,7 +103,16 @@ async def query_cluster(connections: Connections, addresses: Iterable[Address]) 
         await _partitions(connections, truth, reachable, log_dirs),
         suspensions,
         {broker_id: found.stray_logs for broker_id, found in log_dirs.items() if found.stray_logs},
+        _offline_directories(log_dirs),
     )
+
+
+def _offline_directories(log_dirs: Mapping[BrokerId, DescribeLogDirsResponse]) -> dict[BrokerId, dict[str, str]]:
+    found = {
+        broker_id: {each.log_dir: each.offline_reason for each in response.results if each.error_code != NO_ERROR}
+        for broker_id, response in log_dirs.items()
+    }
+    return {broker_id: offline for broker_id, offline in found.items() if offline}
 
 
 async def _log_dirs(

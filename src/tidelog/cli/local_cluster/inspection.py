@@ -28,6 +28,7 @@ def _view(findings: ClusterAnswers, brokers: Sequence[BrokerView]) -> ClusterVie
         _now_ms(),
         findings.suspensions,
         findings.stray_logs,
+        findings.offline_directories,
     )
 
 

@@ -85,6 +85,8 @@ class ClusterView(NamedTuple):
     """Reasons why brokers are suspended."""
     stray_logs: Mapping[BrokerId, Sequence[str]] = {}
     """Directories of stray logs, by broker."""
+    offline_directories: Mapping[BrokerId, Mapping[str, str]] = {}
+    """Reasons why log directories are offline, by broker and path."""
 
     @property
     def counts(self) -> "Counts":
@@ -117,6 +119,7 @@ def as_json(view: ClusterView) -> dict[str, object]:
                 "state": found.state.value,
                 "suspension": view.suspensions.get(found.broker_id),
                 "stray_logs": list(view.stray_logs.get(found.broker_id, ())),
+                "offline_log_dirs": dict(view.offline_directories.get(found.broker_id, {})),
             }
             for found in view.brokers
         ],
@@ -150,7 +153,12 @@ def broker_lines(view: ClusterView, columns: int = UNLIMITED) -> list[str]:
             led[partition.leader] = led.get(partition.leader, 0) + 1
     titles = ["BROKER", "STATE", "ADDRESS", "PID", "LEADS", ""]
     lines = table(titles, [_broker_row(broker, view, led) for broker in view.brokers])
-    return [*lines, *_suspension_lines(view, columns), *_stray_lines(view, columns)]
+    return [
+        *lines,
+        *_suspension_lines(view, columns),
+        *_offline_directory_lines(view, columns),
+        *_stray_lines(view, columns),
+    ]
 
 
 def _suspension_lines(view: ClusterView, columns: int) -> list[str]:
@@ -162,6 +170,19 @@ def _suspension_lines(view: ClusterView, columns: int) -> list[str]:
         line
         for reason, ids in brokers.items()
         for line in _wrapped(f"{'broker' if len(ids) == 1 else 'brokers'} {_ids(ids)} suspended: {reason}", columns)
+    ]
+
+
+def _offline_directory_lines(view: ClusterView, columns: int) -> list[str]:
+    return [
+        line
+        for broker_id, offline in sorted(view.offline_directories.items())
+        for path, reason in sorted(offline.items())
+        for line in _wrapped(
+            f"broker {broker_id}: log directory {path} is offline: {reason or 'reason unknown'}. Repair the disk, then"
+            f" restart broker {broker_id}",
+            columns,
+        )
     ]
 
 
