@@ -1,0 +1,130 @@
+"""AlterReplicaLogDirs, through the wire protocol."""
+
+import asyncio
+import errno
+
+import pytest
+
+from tests.server.harness import Client, World, with_broker
+from tests.server.test_describe_log_dirs import describe
+from tidelog.errors import KafkaStorageError, LogDirNotFound, ReplicaNotAvailable
+from tidelog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsResult
+from tidelog.runtime.virtual_time import run_virtually
+
+
+class NothingAllowed:
+    """A quota that is exceeded for ever."""
+
+    def record(self, size: int, now_s: float) -> None: ...
+
+    def wait_s(self, now_s: float) -> float:
+        return 60.0
+
+
+async def alter(client: Client, path: str, version: int = 2, topic: str = "t", partition: int = 0) -> int:
+    dirs = [AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[partition])])]
+    response = await client.ask(AlterReplicaLogDirsRequest(dirs=dirs), version, AlterReplicaLogDirsResponse)
+    ((found,),) = (result.partitions for result in response.results)
+    return found.error_code
+
+
+def logs_in(results: list[DescribeLogDirsResult]) -> dict[str, list[tuple[str, int, bool]]]:
+    return {
+        result.log_dir: [
+            (topic.name, log.partition_index, log.is_future_key) for topic in result.topics for log in topic.partitions
+        ]
+        for result in results
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_replica_moves_and_keeps_its_records(version: int) -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        await client.produce("t", b"x" * 100)
+        assert await alter(client, "/b", version) == 0
+        await asyncio.sleep(1)
+        assert logs_in(await describe(client, None)) == {"/a": [], "/b": [("t", 0, False)]}
+        await client.produce("t", b"y")
+        assert world.disk.size("/b/t-0/00000000000000000000.log") > 200
+
+    with_broker(scenario, log_dirs=("/a", "/b"))
+
+
+def test_a_future_log_has_a_lag_and_no_log_end() -> None:
+    async def main() -> None:
+        world = World()
+        async with world.broker(log_dirs=("/a", "/b")) as broker:
+            broker._services.alter_log_dirs.quota = NothingAllowed()
+            client = await world.connect()
+            await client.create_topic("t")
+            for _ in range(3):
+                await client.produce("t", b"x")
+            await alter(client, "/b")
+            await asyncio.sleep(5)
+            results = await describe(client, None)
+            assert logs_in(results) == {"/a": [("t", 0, False)], "/b": [("t", 0, True)]}
+            (future,) = results[1].topics[0].partitions
+            assert (future.offset_lag, future.log_end_offset, future.last_epoch) == (3, -1, -1)
+
+    run_virtually(main())
+
+
+def test_errors() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        assert await alter(client, "/elsewhere") == LogDirNotFound.code
+        assert await alter(client, "/b", topic="missing") == ReplicaNotAvailable.code
+        assert await alter(client, "/b", partition=7) == ReplicaNotAvailable.code
+        world.disk.inject(errno.EIO, "/b")
+        await alter(client, "/b")
+        await asyncio.sleep(1)
+        assert await alter(client, "/b") == KafkaStorageError.code
+        (broken,) = [each for each in await describe(client, None) if each.log_dir == "/b"]
+        assert "Input/output error" in broken.offline_reason
+        await client.produce("t", b"the partition is in the other directory")
+
+    with_broker(scenario, log_dirs=("/a", "/b"))
+
+
+def test_a_log_dir_chosen_before_the_topic_is_created_gets_its_log() -> None:
+    """As kafka-reassign-partitions does it: first the directory, then the replica."""
+
+    async def scenario(world: World, client: Client) -> None:
+        assert await alter(client, "/b") == ReplicaNotAvailable.code
+        await client.create_topic("t")
+        assert logs_in(await describe(client, None)) == {"/a": [], "/b": [("t", 0, False)]}
+
+    with_broker(scenario, log_dirs=("/a", "/b"))
+
+
+def test_a_broker_starts_without_a_log_dir_that_cannot_be_read() -> None:
+    async def main() -> None:
+        world = World()
+        async with world.broker(log_dirs=("/a", "/b")):
+            client = await world.connect()
+            await client.create_topic("t", partitions=2)
+            for index in range(2):
+                await client.produce("t", b"x", partition=index)
+        fault = world.disk.inject(errno.EACCES, "/b")
+        async with world.broker(log_dirs=("/a", "/b")) as broker:
+            await asyncio.sleep(1)
+            client = await world.connect()
+            await client.produce("t", b"y", partition=0)
+            results = {each.log_dir: each for each in await describe(client, None)}
+            assert (results["/a"].error_code, results["/b"].error_code) == (0, KafkaStorageError.code)
+            assert "Permission denied" in results["/b"].offline_reason
+            assert broker.statistics().offline_partitions == 1
+        world.disk.faults.remove(fault)
+        async with world.broker(log_dirs=("/a", "/b")) as broker:
+            await asyncio.sleep(1)
+            assert broker.statistics().offline_partitions == 0
+            assert broker.replicas.get("t", 1).log.log_end_offset == 1
+
+    run_virtually(main())
