@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.clients.broker import TidelogCluster
+from tests.clients.broker import TidelogCluster, TidelogProcess, running
 from tests.clients.driver import wait_until
 from tidelog.client.network.connection import ClientConnection
 from tidelog.errors import NO_ERROR
@@ -383,6 +383,46 @@ def moves_replicas(box: ToolBox, cluster: TidelogCluster) -> None:
     found = described(box.topics("--describe", "--topic", topic))
     assert {each: replicas for each, (_, replicas, _) in found.items()} == {0: [3, 1], 1: [3, 1]}
     box.topics("--delete", "--topic", topic)
+
+
+@tool("kafka-reassign-partitions and kafka-log-dirs between the log directories of a broker")
+def moves_between_log_dirs(box: ToolBox, cluster: TidelogCluster) -> None:
+    topic, records = f"{box.topic}-disks", 5_000
+    with tempfile.TemporaryDirectory(prefix="compat-disks-") as scratch:
+        directories = [str(Path(scratch).resolve() / name) for name in ("one", "two")]
+        settings = {"broker.id": "1", "log.dirs": ",".join(directories), "default.replication.factor": "1"}
+        with running(TidelogProcess(Path(scratch), settings)) as broker:
+            at_broker = ("--bootstrap-server", broker.bootstrap)
+            run = partial(box.run, at_bootstrap=False)
+            run("TopicCommand", *at_broker, "--create", "--topic", topic, "--partitions", "2")
+            run(
+                *("ProducerPerformance", "--topic", topic, "--num-records", str(records), "--record-size", "200"),
+                *("--throughput", "-1", "--producer-props", f"bootstrap.servers={broker.bootstrap}"),
+            )
+
+            def places() -> dict[str, tuple[str, int]]:
+                printed = run("LogDirsCommand", *at_broker, "--describe", "--topic-list", topic)
+                (found,) = json.loads(printed[printed.index("{") :])["brokers"]
+                return {
+                    each["partition"]: (log_dir["logDir"], each["size"])
+                    for log_dir in found["logDirs"]
+                    for each in log_dir["partitions"]
+                    if not each["isFuture"]
+                }
+
+            before = places()
+            assert {log_dir for log_dir, _ in before.values()} == set(directories), before
+            plan = Path(scratch) / "plan.json"
+            moved = [
+                {"topic": topic, "partition": each, "replicas": [1], "log_dirs": [directories[1]]} for each in (0, 1)
+            ]
+            plan.write_text(json.dumps({"partitions": moved, "version": 1}))
+            reassign = partial(run, "reassign.ReassignPartitionsCommand", *at_broker)
+            file = ("--reassignment-json-file", str(plan))
+            reassign("--execute", *file)
+            wait_until(lambda: reassign("--verify", *file).count("completed successfully") == 2, "replicas moved")
+            after = places()
+            assert after == {each: (directories[1], size) for each, (_, size) in before.items()}, after
 
 
 @tool("kafka-leader-election --election-type preferred, unclean")
