@@ -179,6 +179,15 @@ def test_committed_records_that_the_newest_log_lacks_are_not_given_up(high_water
     assert plan(Inventory(1, [older], unclean), Inventory(2, [newer], unclean)).problems == ()
 
 
+def test_a_log_that_retention_has_emptied_has_nothing_that_another_could_lack() -> None:
+    """Its epochs went with its records, while another replica has not deleted the last ones yet."""
+    emptied = log(-1, 15)._replace(log_start_offset=15, high_watermark=15)
+    longer = log(2, 15)._replace(log_start_offset=14, high_watermark=15, epochs=((2, 14), (4, 15)))
+    found = plan(Inventory(1, [emptied]), Inventory(2, [longer]))
+    assert not found.problems
+    assert partitions(found)[0].replicas[0] == 2
+
+
 def test_a_directory_that_is_no_longer_there_is_missed() -> None:
     backup = Backup(frozenset({1, 2}), directory_ids=frozenset({"a", "b"}))
     found = plan(Inventory(1, [log(1, 5)], backup), Inventory(2, [], backup, missing_directories=["b"]))

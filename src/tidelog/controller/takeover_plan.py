@@ -241,7 +241,8 @@ def _diverging_logs(
         for index, logs in sorted(partitions.items()):
             leader = max(logs, key=lambda broker_id: logs[broker_id].age)
             for broker_id, log in sorted(logs.items()):
-                shared = log.shares_with(logs[leader])
+                # What retention has deleted nobody lacks: a log that it emptied has no epochs to compare.
+                shared = max(log.shares_with(logs[leader]), log.log_start_offset)
                 if shared < log.high_watermark:
                     yield Problem(
                         f"broker {broker_id} has records of {TopicPartition(name, index)} up to offset"
