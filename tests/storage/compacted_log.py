@@ -46,7 +46,7 @@ class Stage:
     def new_cleaner(self, workers: Workers | None = None) -> Cleaner:
         context = StorageContext(self.disk, self.clock, workers or InlineWorkers(), SeededRandomness(1))
         cleaner = Cleaner(context, [self.directory], self.logs_by_partition, self.dedupe_buffer_bytes)
-        asyncio.run(cleaner.load())
+        asyncio.run(cleaner.checkpoints.load())
         return cleaner
 
     def create(self, partition: TopicPartition = PARTITION) -> Log:

@@ -66,7 +66,7 @@ class ReplicaAudit:
         ):  # otherwise the mirror was just created from the log
             before = mirror.batches[-1] if mirror.batches else None
             if before is not None and appended[0].base_offset < before.end_offset:
-                self._forget(log)
+                self._mirrors.pop(id(log), None)
                 mirror, before = self._mirror(log, machine.broker_id), None
             else:
                 mirror.batches += appended
@@ -141,7 +141,7 @@ class ReplicaAudit:
         machine = self._machine()
         if machine is None:
             return
-        self._forget(log)
+        self._mirrors.pop(id(log), None)
         mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
         held = batches(log, log.log_start_offset, log.log_end_offset)
         lines = ledger.match_records([batch for _, batch in held], [header.leader_epoch for header, _ in held])
@@ -300,9 +300,6 @@ class ReplicaAudit:
         lines = self._matched(log, self._ledger(log), mirror.batches, [batch for _, batch in held], None)
         self._note(log, mirror, lines)
         return mirror
-
-    def _forget(self, log: Log) -> None:
-        self._mirrors.pop(id(log), None)
 
     def forget_dead(self) -> None:
         """Drop mirrors of logs that no broker holds any more."""

@@ -14,7 +14,7 @@ from tidelog.config.topic import TopicSettings
 from tidelog.errors import CorruptMessage, KafkaStorageError
 from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header, split_batches
 from tidelog.runtime.disk import Disk, File
-from tidelog.storage.checkpoints import CLEANER_OFFSETS, CorruptCheckpoint, read_offsets, write_offsets
+from tidelog.storage.cleaner_checkpoints import CleanerCheckpoints
 from tidelog.storage.cleaner_throttle import CleanerThrottle
 from tidelog.storage.compaction import (
     BatchFilter,
@@ -121,41 +121,22 @@ class Cleaner:
         dedupe_buffer_bytes: int,
     ) -> None:
         self._context = context
-        self._directories = directories
+        self.checkpoints = CleanerCheckpoints(context, directories)
         self._logs = logs
         self.dedupe_buffer_bytes = dedupe_buffer_bytes
         self.backoff_ms = 0
         self.throttle = CleanerThrottle()
         self.are_replicas_in_sync: Callable[[TopicPartition], bool] = lambda _: True
         """Asked before tombstones and transaction markers are deleted (R45). A broker sets it once it has replicas."""
-        self._checkpointed: dict[LogDirectory, dict[TopicPartition, int]] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
         self.paused: set[TopicPartition] = set()
         """Partitions that move between log dirs: a copy that has a record but not its later tombstone, because the
         tombstone was removed on the way, would bring a deleted key back."""
         self._statistics = CleaningStatistics()
         self._stop = Event()
-        self._checkpoint_lock = asyncio.Lock()
-        """One write at a time: if two ran at once, the older could overwrite the newer."""
 
     def statistics(self) -> CleaningStatistics:
         return self._statistics
-
-    async def load(self) -> None:
-        """Load the cleaner checkpoints, once, after the logs were loaded."""
-        for directory in self._directories:
-            if directory.is_online:
-                await self._load(directory)
-
-    async def _load(self, directory: LogDirectory) -> None:
-        try:
-            offsets = await self._context.workers.run(_read_checkpoint, self._context.disk, directory)
-        except OSError as error:
-            directory.fail_while_opening(error)
-            return
-        self._checkpointed[directory] = offsets
-        for log in directory.logs.values():
-            log.cleaned_until = offsets.get(log.topic_partition)
 
     async def run(self, backoff_ms: int) -> Never:
         self.backoff_ms = backoff_ms
@@ -167,7 +148,7 @@ class Cleaner:
         """Clean the log with the highest dirty ratio. False if none is due, or if the cleaner must back off."""
         found = await self._grab_filthiest_log()
         is_done = found is not None and await self._clean_safely(*found)
-        await self._write_checkpoints()
+        await self.checkpoints.write()
         return is_done
 
     # ---- choice of a log
@@ -273,29 +254,6 @@ class Cleaner:
         before = self._statistics
         self._statistics = before._replace(**{name: getattr(before, name) + count for name, count in counts.items()})
 
-    # ---- checkpoints
-
-    async def _write_checkpoints(self) -> None:
-        """Also after a truncation or deletion: a new log with the same name must not count as clean."""
-        for directory in self._checkpointed:
-            await self.write_checkpoint_in(directory)
-
-    async def write_checkpoint_in(self, directory: LogDirectory) -> bool:
-        """Write the end offsets of the clean sections, of future logs too. Whether the current ones are on disk."""
-        async with self._checkpoint_lock:
-            offsets = {
-                log.topic_partition: log.cleaned_until
-                for log in directory.logs.values()
-                if log.cleaned_until is not None
-            }
-            if offsets == self._checkpointed.get(directory, {}):
-                return True
-            path = directory.file(CLEANER_OFFSETS)
-            if not await directory.run(write_offsets, self._context.disk, path, offsets):
-                return False
-            self._checkpointed[directory] = offsets
-            return True
-
 
 def _is_unchanged(snapshot: Snapshot, numbers: Sequence[int]) -> bool:
     """Whether the log still has the group and the segment after it. A truncation would have changed them."""
@@ -306,14 +264,6 @@ def _is_unchanged(snapshot: Snapshot, numbers: Sequence[int]) -> bool:
     first = now.index(expected[0])
     sizes = [segment.size_bytes for segment in expected[:-1]]
     return now[first : first + len(expected)] == expected and sizes == [snapshot.sizes[n] for n in numbers]
-
-
-def _read_checkpoint(disk: Disk, directory: LogDirectory) -> dict[TopicPartition, int]:
-    try:
-        return read_offsets(disk, directory.file(CLEANER_OFFSETS))
-    except CorruptCheckpoint as error:
-        logger.warning("cleaner checkpoint is corrupt, all logs count as dirty error=%s", error)
-        return {}
 
 
 # ---- in workers

@@ -180,7 +180,7 @@ class FutureLogs:
         if not await directory.run(write_replaced, self._context.disk, log.path, replaced | {source_id}):
             return False
         written = [await self._checkpoints.write_in(directory, name) for name in CHECKPOINTED_OFFSETS]
-        return await self._cleaner.write_checkpoint_in(directory) and all(written) and not log.is_deleted
+        return await self._cleaner.checkpoints.write_in(directory) and all(written) and not log.is_deleted
 
     def swap(self, topic_partition: TopicPartition) -> Log:
         """Replace the current log by its future log in one step. Returns the replaced log, for `finish_swap`.

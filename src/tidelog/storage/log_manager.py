@@ -120,7 +120,7 @@ class LogManager:
             ]
             manager = cls(settings, context, log_dirs)
             manager._add_loaded(loaded)
-            await manager.cleaner.load()
+            await manager.cleaner.checkpoints.load()
             await manager._remove_markers()
             log_dirs.check_one_is_online()
         except BaseException:
