@@ -28,6 +28,7 @@ from tidelog.config.broker import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from tidelog.errors import NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 from tidelog.protocol.messages.fetch import FetchResponse, PartitionData
 from tidelog.replication.follower import PartitionFollower
+from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.cluster import LATENCY_S, PORT, SimulatedCluster, host_of
 from tidelog.simulation.processes import run_simulation
@@ -233,7 +234,9 @@ def uncommitted_read() -> list[bytes]:
         await produce(cluster, b"uncommitted", acks=1)
         await wait_for(lambda: replica(cluster, NEAREST).log.log_end_offset == 2)
         data = await fetch_at(cluster, NEAREST, 1, max_wait_ms=500)
-        found.append(bytes(data.records or b""))
+        records = data.records or b""
+        assert not isinstance(records, FileSlice)
+        found.append(bytes(records))
 
     in_racks(scenario)
     return found

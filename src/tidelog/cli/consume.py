@@ -46,8 +46,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="NAME",
         type=name_option,
         help="read as a member of this consumer group: share its partitions with the other members and continue from"
-        " its"
-        " committed offsets; --from-beginning applies to a group without committed offsets",
+        " its committed offsets; --from-beginning applies to a group without committed offsets",
     )
     parser.add_argument(
         "--instance-id",
@@ -83,15 +82,23 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         default="",
         help="read from replicas in this rack (client.rack), if the brokers' replica.selector.class is rack-aware",
     )
+    _add_limits(parser)
+    _add_output_options(parser)
+    add_client_options(parser)
+    parser.set_defaults(run=lambda options: run_command("consume", _consume, options))
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-messages", metavar="N", type=count_option, help="exit after N records")
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=seconds_option, help="exit if no record arrives for this long"
     )
+
+
+def _add_output_options(parser: argparse.ArgumentParser) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--format", metavar="TEXT", type=_format_option, default="%v", help=FORMAT_HELP)
     output.add_argument("--json", action="store_true", help="print each record as a line of JSON")
-    add_client_options(parser)
-    parser.set_defaults(run=lambda options: run_command("consume", _consume, options))
 
 
 def _offset_option(text: str) -> int:

@@ -225,7 +225,7 @@ class Partition:
             or (current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch)
             or not self._context.store().is_session_alive
         ):
-            raise self._refusal(current_leader_epoch)
+            raise _not_leader(self, current_leader_epoch)
         return leader
 
     @property
@@ -238,14 +238,8 @@ class Partition:
         if not isinstance(leader, PartitionLeader) or (
             current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch
         ):
-            raise self._refusal(current_leader_epoch)
+            raise _not_leader(self, current_leader_epoch)
         return leader
-
-    def _refusal(self, current_leader_epoch: int) -> KafkaError:
-        if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch) and self.leader_epoch >= 0:
-            text = f"{self.topic_partition} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}"
-            return (FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch)(text)
-        return NotLeaderOrFollower(f"this broker does not act as leader of {self.topic_partition}")
 
     def replace_log(self, log: Log) -> None:
         """R30: the future log replaces the current one. It has the same records, offsets and epochs."""
@@ -336,7 +330,7 @@ class Partition:
             or (params.fetch_only_leader and not isinstance(role, PartitionLeader))
             or (current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != role.leader_epoch)
         ):
-            raise self._refusal(current_leader_epoch)
+            raise _not_leader(self, current_leader_epoch)
         return role
 
     def is_ready_to_fetch(self, params: FetchParams, request: FetchPartition) -> bool:
@@ -474,3 +468,11 @@ def _epoch_start_offset(log: Log, leader_epoch: int) -> int:
     """Start offset of the leader epoch; before the log end if this broker led in the same epoch before."""
     latest = log.leader_epochs.starts[-1:]
     return latest[0].start_offset if latest and latest[0].epoch == leader_epoch else log.log_end_offset
+
+
+def _not_leader(partition: Partition, current_leader_epoch: int) -> KafkaError:
+    """The error for a client that expects this broker to lead in another epoch, or at all."""
+    if current_leader_epoch not in (NO_LEADER_EPOCH, partition.leader_epoch) and partition.leader_epoch >= 0:
+        text = f"{partition.topic_partition} is in leader epoch {partition.leader_epoch}, not {current_leader_epoch}"
+        return (FencedLeaderEpoch if current_leader_epoch < partition.leader_epoch else UnknownLeaderEpoch)(text)
+    return NotLeaderOrFollower(f"this broker does not act as leader of {partition.topic_partition}")

@@ -44,9 +44,9 @@ class ReplicaAudit:
         """High watermark by log and leader epoch: it never decreases under one leader (I5)."""
         self._elected_uncleanly: dict[TopicPartition, BrokerId] = {}
         self._retention = RetentionAudit()
-        store.on_state.append(self._on_state)
+        store.on_state.append(lambda topic_partition, _: self._check_members(topic_partition, None))
         store.on_unclean.append(self._on_unclean)
-        history.on_end.append(self._on_acknowledged)
+        history.on_end.append(lambda topic_partition: self._check_members(topic_partition, None))
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -234,12 +234,6 @@ class ReplicaAudit:
             return 0
         log = found.log
         return log.high_watermark if log.high_watermark > log.log_start_offset else 0
-
-    def _on_state(self, topic_partition: TopicPartition, stored: Stored) -> None:
-        self._check_members(topic_partition, None)
-
-    def _on_acknowledged(self, topic_partition: TopicPartition) -> None:
-        self._check_members(topic_partition, None)
 
     def _on_unclean(self, topic_partition: TopicPartition, stored: Stored) -> None:
         """Records that the new leader lacks are lost and no longer guaranteed."""

@@ -67,7 +67,8 @@ THROTTLES = "throttles"
 THROTTLES_ONE_IN = 8
 """A run with throttles has reassignments, too.
 
-These are drawn from random sources of their own, so that adding them did not change the other draws of existing seeds."""
+All of these have random sources of their own, so that adding them did not change the other draws of existing seeds.
+"""
 THROTTLES_SOURCE = 48
 """With this source, the seeds that find known mistakes have no throttles: they find them as before."""
 ALWAYS_WORK = frozenset({"writes"})
