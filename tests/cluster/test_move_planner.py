@@ -1,7 +1,7 @@
 """Plans for moving replicas: what holds for every cluster, by hypothesis, and small examples."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from tidelog.types import BrokerId, TopicPartition
 
 
 def load_of(
-    replicas: list[tuple[int, ...]], brokers: int, racks: str = "", sizes: list[int] | None = None
+    replicas: Sequence[tuple[int, ...]], brokers: int, racks: str = "", sizes: list[int] | None = None
 ) -> ClusterLoad:
     return ClusterLoad(
         {number: racks[number - 1] if racks else None for number in range(1, brokers + 1)},

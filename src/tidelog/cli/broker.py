@@ -1,16 +1,18 @@
-"""`tidelog broker`: one broker in the foreground, until Ctrl-C or SIGTERM.
-
-Imports only argparse: every `tidelog` command imports this module.
-"""
+"""`tidelog broker`: one broker in the foreground, until Ctrl-C or SIGTERM; with an action, the brokers of a cluster."""
 
 import argparse
+
+from tidelog.cli.client_command import add_client_options, number_option, run_command
+
+DESCRIPTION = """\
+Without an action: run one broker until Ctrl-C or SIGTERM. Settings have Kafka's names. --set overrides --config.
+With an action: show the brokers of a cluster, or forget one that is gone for good.
+"""
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
-        "broker",
-        help="run one broker",
-        description="Run one broker until Ctrl-C or SIGTERM. Settings have Kafka's names. --set overrides --config.",
+        "broker", help="run one broker; list, describe and forget brokers", description=DESCRIPTION
     )
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
     parser.add_argument(
@@ -33,9 +35,63 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="log to this file instead of standard error; rotated at 10 MiB, three old files are kept",
     )
     parser.set_defaults(run=run)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    _add_list(actions)
+    _add_describe(actions)
+    _add_forget(actions)
 
 
 def run(options: argparse.Namespace) -> int:
     from tidelog.cli.broker_process import run_broker
 
     return run_broker(options.config, options.overrides, options.log_level, options.log_file)
+
+
+def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = actions.add_parser(
+        "list", help="list the brokers of a cluster", description="List the brokers of a cluster with what they host."
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_client_options(parser)
+    parser.set_defaults(run=_run_list)
+
+
+def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = actions.add_parser(
+        "describe",
+        help="show one broker: what it hosts, its settings",
+        description="Show one broker: address, rack, what it leads and hosts, and the settings that were set.",
+    )
+    parser.add_argument("broker", metavar="N", type=number_option)
+    add_client_options(parser)
+    parser.set_defaults(run=_run_describe)
+
+
+def _add_forget(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = actions.add_parser(
+        "forget",
+        help="remove a broker that is gone for good from the cluster",
+        description="Remove a broker that is gone for good from the members of the cluster. It must be down and host"
+        " no replicas: `tidelog partition move --drain N` moves them to other brokers.",
+    )
+    parser.add_argument("broker", metavar="N", type=number_option)
+    add_client_options(parser)
+    parser.set_defaults(run=_run_forget)
+
+
+def _run_list(options: argparse.Namespace) -> int:
+    from tidelog.cli.broker_commands import list_brokers
+
+    return run_command("broker list", list_brokers, options)
+
+
+def _run_describe(options: argparse.Namespace) -> int:
+    from tidelog.cli.broker_commands import describe
+
+    return run_command("broker describe", describe, options)
+
+
+def _run_forget(options: argparse.Namespace) -> int:
+    from tidelog.cli.broker_commands import forget
+
+    return run_command("broker forget", forget, options)

@@ -17,6 +17,7 @@ COMMANDS = (
     "start",
     "down",
     "topic",
+    "partition",
     "produce",
     "consume",
     "group",

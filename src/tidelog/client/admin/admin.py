@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import retried
 from tidelog.client.routing.cluster import Cluster
 from tidelog.client.routing.metadata import BrokerMetadata, ClusterMetadata, TopicMetadata
 from tidelog.errors import KafkaError, RequestTimedOut, TopicAlreadyExists, UnknownTopicOrPartition, raise_error
@@ -156,12 +157,7 @@ class Admin:
     # ---- retries
 
     async def _retrying(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        attempts = self._cluster.attempts(what, self._timeout_s)
-        while True:
-            try:
-                return await attempt()
-            except (KafkaError, ConnectionLost) as error:
-                await attempts.after(error)
+        return await retried(self._cluster.attempts(what, self._timeout_s), attempt)
 
     async def _change(self, what: str, attempt: Callable[[], Awaitable[None]], is_done: type[KafkaError]) -> None:
         """`is_done` means that the change exists already: after a lost response it may be our own."""

@@ -1,10 +1,14 @@
 """Retries with exponential backoff and jitter, until a timeout."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.errors import KafkaError
 from tidelog.runtime.randomness import Randomness
+
+T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -58,6 +62,15 @@ class Attempts:
         if pause_s >= self.remaining_s:
             raise GaveUp(f"{self._what}: gave up after {self._timeout_s:g} s: {reason_of(error)}") from error
         await asyncio.sleep(pause_s)
+
+
+async def retried(attempts: Attempts, attempt: Callable[[], Awaitable[T]]) -> T:
+    """The result of the first attempt that succeeds."""
+    while True:
+        try:
+            return await attempt()
+        except (KafkaError, ConnectionLost) as error:
+            await attempts.after(error)
 
 
 def is_retriable(error: BaseException) -> bool:

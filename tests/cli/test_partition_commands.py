@@ -1,0 +1,128 @@
+"""`tidelog partition` and `tidelog broker ACTION` as a newcomer meets them, on three brokers."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.local_cluster import LocalCluster, local_cluster
+from tests.cli.process import TIME_LIMIT_SECONDS, tidelog
+from tests.clients.driver import wait_until
+
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with local_cluster(tmp_path_factory.mktemp("data") / "cluster", 3) as running:
+        running.up()
+        good(running, "topic", "create", TOPIC, "--partitions", "4", "--replication-factor", "2")
+        good(running, "produce", TOPIC, given="".join(f"{number:0500d}\n" for number in range(2_000)))
+        yield running
+
+
+def run(cluster: LocalCluster, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return tidelog(*arguments, "--bootstrap", cluster.bootstrap, stdin=given)
+
+
+def good(cluster: LocalCluster, *arguments: str, given: str = "") -> str:
+    ended = run(cluster, *arguments, given=given)
+    assert ended.returncode == 0, ended
+    return ended.stdout
+
+
+def refusal(cluster: LocalCluster, *arguments: str, given: str = "") -> str:
+    ended = run(cluster, *arguments, given=given)
+    assert ended.returncode == 1, ended
+    assert "Traceback" not in ended.stderr
+    return ended.stderr.splitlines()[-1].partition(": ")[2]
+
+
+def partitions(cluster: LocalCluster) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(good(cluster, "partition", "list", "--topic", TOPIC, "--json"))
+    return found
+
+
+def hosts(cluster: LocalCluster) -> set[int]:
+    return {broker for each in partitions(cluster) for broker in each["replicas"]}
+
+
+def test_brokers_and_partitions_are_listed(cluster: LocalCluster) -> None:
+    listed = good(cluster, "broker", "list").splitlines()
+    assert listed[0].split() == ["BROKER", "STATE", "ADDRESS", "RACK", "LEADS", "REPLICAS", "OUT", "OF", "SYNC", "SIZE"]
+    assert [line.split()[:2] for line in listed[1:]] == [["1", "up"], ["2", "up"], ["3", "up"]]
+    assert sum("controller" in line for line in listed) == 1
+    assert "replicas     " in good(cluster, "broker", "describe", "1")
+    assert good(cluster, "partition", "list").splitlines()[1].startswith("orders-0")
+    assert good(cluster, "partition", "list", "--unhealthy") == "all partitions are healthy\n"
+    assert "is healthy" in good(cluster, "partition", "why", TOPIC, "0")
+    assert "lead" in good(cluster, "partition", "elect")
+
+
+def test_plan_is_shown_and_nothing_happens_without_consent(cluster: LocalCluster) -> None:
+    before = partitions(cluster)
+    shown = good(cluster, "partition", "move", "--drain", "3", "--dry-run")
+    assert "to copy" in shown.splitlines()[-1]
+    ended = run(cluster, "partition", "move", "--drain", "3")
+    assert (ended.returncode, ended.stdout) == (1, shown)
+    assert ended.stderr.endswith("add --yes to carry out the plan, or --dry-run to only show it\n")
+    assert partitions(cluster) == before
+
+
+def test_drained_broker_hosts_nothing_and_gets_its_share_back(cluster: LocalCluster) -> None:
+    drained = good(cluster, "partition", "move", "--drain", "3", "--topic", TOPIC, "--yes")
+    assert drained.splitlines()[-1].startswith("moved: ")
+    assert hosts(cluster) == {1, 2}
+    assert good(cluster, "partition", "move", "--status") == "no partition is being moved\n"
+    plan = good(cluster, "partition", "move", "--add-broker", "3", "--topic", TOPIC, "--dry-run", "--json")
+    assert json.loads(plan)["version"] == 1
+    done = json.loads(good(cluster, "partition", "move", "--plan", "-", "--yes", "--json", given=plan))
+    assert (done["state"], done["partitions_done"]) == ("completed", done["partitions_total"])
+    assert hosts(cluster) == {1, 2, 3}
+    again = good(cluster, "partition", "move", "--plan", "-", "--yes", given=plan)
+    assert again == "nothing to move: the replicas are as wanted already\n"
+
+
+def test_terminal_is_asked(cluster: LocalCluster) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tidelog", "partition", "move", "--drain", "3", "--bootstrap", cluster.bootstrap]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, text=True) as process:
+        os.write(ours, b"n\n")
+        output, _ = process.communicate(timeout=TIME_LIMIT_SECONDS)
+    assert process.returncode == 0
+    assert output.endswith("Carry out this plan? [y/N] nothing was changed\n")
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_what_cannot_be_done_is_told_in_one_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 9]}]}')
+    assert "orders-0 cannot move to broker 9" in refusal(cluster, "partition", "move", "--plan", str(plan), "--yes")
+    assert "No such file" in refusal(cluster, "partition", "move", "--plan", "missing.json")
+    assert "there is no broker 9" in refusal(cluster, "partition", "move", "--drain", "9")
+    assert "start it first" in refusal(cluster, "partition", "move", "--add-broker", "9")
+    assert "topic nowhere does not exist" in refusal(cluster, "partition", "move", "--balance", "--topic", "nowhere")
+    assert "has no partition 7" in refusal(cluster, "partition", "why", TOPIC, "7")
+    assert "has no partition 7" in refusal(cluster, "partition", "elect", f"{TOPIC}:7")
+    assert "there is no broker 9" in refusal(cluster, "broker", "describe", "9")
+    assert "there is no broker 9" in refusal(cluster, "broker", "forget", "9")
+    assert "broker 1 is up and cannot be forgotten" in refusal(cluster, "broker", "forget", "1")
+
+
+def test_dead_broker_is_explained_drained_and_forgotten(cluster: LocalCluster) -> None:
+    cluster.run("kill", "3")
+    wait_until(lambda: "3  down" in good(cluster, "broker", "list"), "the broker is gone")
+    said = refusal(cluster, "broker", "forget", "3")
+    assert "`tidelog partition move --drain 3`" in said
+    number = next(each["partition"] for each in partitions(cluster) if 3 in each["replicas"])
+    assert "under-replicated" in good(cluster, "partition", "why", TOPIC, str(number))
+    good(cluster, "partition", "move", "--drain", "3", "--yes")
+    assert hosts(cluster) == {1, 2}
+    assert good(cluster, "broker", "forget", "3") == "forgot broker 3; if it starts again, it joins as a new broker\n"
