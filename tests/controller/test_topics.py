@@ -1,5 +1,6 @@
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from tests.controller.cluster_under_test import Cluster
 from tests.store.stores import SqliteStores
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.context_loading import load_image
-from tidelog.controller.topic_validation import MorePartitions, NewTopic
+from tidelog.controller.topic_validation import MorePartitions, NewTopic, decide_more_partitions
 from tidelog.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -234,6 +235,27 @@ def test_a_topic_grows_and_keeps_its_partitions() -> None:
         assert cluster.topic("placed").partitions[:2] == before.topics["placed"].partitions
         assert [each.replicas for each in cluster.topic("chosen").partitions[1:]] == [(3, 1), (1, 2)]
         assert cluster.topic("placed").topic_id == before.topics["placed"].topic_id
+
+    asyncio.run(scenario())
+
+
+def test_topic_that_grows_while_its_replicas_move_has_the_replication_factor_of_the_target() -> None:
+    """Apache Kafka 4.3 counts the replicas of both ends and gives new partitions too many; 3.9 refuses."""
+
+    async def scenario() -> None:
+        cluster = await Cluster.start(brokers=4)
+        cluster.apply(await cluster.topics.create_topics([NewTopic("orders", assignments=[(0, (1, 2))])]))
+        moving = replace(
+            cluster.topic("orders").partitions[0],
+            replicas=(3, 4, 1, 2),
+            adding_replicas=(3, 4),
+            removing_replicas=(1, 2),
+        )
+        topic = replace(cluster.topic("orders"), partitions=(moving,))
+        (placed,) = decide_more_partitions(MorePartitions("orders", 2), topic, cluster.image)
+        assert len(placed.replicas) == 2
+        (chosen,) = decide_more_partitions(MorePartitions("orders", 2, [(3, 1)]), topic, cluster.image)
+        assert chosen.replicas == (3, 1)
 
     asyncio.run(scenario())
 

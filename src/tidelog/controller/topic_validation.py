@@ -169,7 +169,7 @@ def _added_replicas(
     request: MorePartitions, topic: Topic, image: ClusterImage, absent: Sequence[BrokerId]
 ) -> list[tuple[BrokerId, ...]]:
     additional = request.partition_count - len(topic.partitions)
-    first = topic.partitions[0].replicas
+    first = topic.partitions[0].target_replicas  # while it moves it has those of both ends
     if request.assignments is None:
         start = start_after(len(topic.partitions), first[0], sorted(image.brokers))
         return place_replicas(image.racks, additional, len(first), start, absent)
