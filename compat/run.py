@@ -18,6 +18,7 @@ from compat import (
     group_tools,
     matrix,
     mixed_cluster,
+    reassignment_tools,
     same_zookeeper,
     spark,
     spark_page,
@@ -32,12 +33,12 @@ from compat.matrix import AnyClient, Outcome
 from tests.clients.broker import ApacheKafkaProcess, BrokerProcess, TidelogCluster, TidelogProcess
 from tests.clients.features import FEATURES
 from tests.clients.registry import CLIENTS, ClientMissing
-from tools.apache_kafka import KAFKA_3, KAFKA_4, NotAvailable
+from tools.apache_kafka import KAFKA_2, KAFKA_3, KAFKA_4, NotAvailable
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "compatibility.md"
 HELPER = "confluent-kafka"
-TOOL_MODULES = (command_line, config_tools, group_tools)
+TOOL_MODULES = (command_line, config_tools, group_tools, reassignment_tools)
 """Importing them fills the table of tools."""
 
 INTRODUCTION = """\
@@ -106,6 +107,8 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
         title = f"Kafka Streams {version} counts words exactly once, also when one of two instances is killed"
         checks[title] = lambda version=version: streams.check(version)  # type: ignore[misc]
     checks[f"Tidelog and Kafka {KAFKA_3} take turns on one ZooKeeper and one set of log dirs"] = same_zookeeper.check
+    title = f"kafka-reassign-partitions --zookeeper of Kafka {KAFKA_2} moves replicas"
+    checks[title] = reassignment_tools.check_old_tool
     checks[f"Brokers of Tidelog and Kafka {KAFKA_3} are one cluster, and hold the same bytes"] = mixed_cluster.check
     return checks
 

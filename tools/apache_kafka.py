@@ -22,11 +22,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 CACHE = REPOSITORY / ".cache" / "apache-kafka"
 LOG4J_CONFIGURATION = REPOSITORY / "tools" / "log4j.properties"
 
+KAFKA_2 = "2.8.2"
+"""The last one whose tools ask through ZooKeeper."""
 KAFKA_3 = "3.9.2"
 KAFKA_4 = "4.3.1"
 
 # The logging back end is the distribution's business, so Kafka's own pom does not ask for one.
 LOG_BACK_END = {
+    "2": ("org.slf4j", "slf4j-log4j12", "1.7.30"),
     "3": ("org.slf4j", "slf4j-reload4j", "1.7.36"),
     "4": ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
 }
