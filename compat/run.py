@@ -18,6 +18,7 @@ from compat import (
     group_tools,
     matrix,
     mixed_cluster,
+    own_commands,
     reassignment_tools,
     same_zookeeper,
     spark,
@@ -109,6 +110,8 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
     checks[f"Tidelog and Kafka {KAFKA_3} take turns on one ZooKeeper and one set of log dirs"] = same_zookeeper.check
     title = f"kafka-reassign-partitions --zookeeper of Kafka {KAFKA_2} moves replicas"
     checks[title] = reassignment_tools.check_old_tool
+    checks[f"`tidelog partition` and `tidelog broker` with three brokers of Kafka {KAFKA_3}"] = own_commands.check_three
+    checks[f"`tidelog partition` and `tidelog broker` with Kafka {KAFKA_4}"] = own_commands.check_one
     checks[f"Brokers of Tidelog and Kafka {KAFKA_3} are one cluster, and hold the same bytes"] = mixed_cluster.check
     return checks
 

@@ -56,7 +56,7 @@ async def move(cluster: Cluster, options: argparse.Namespace) -> None:
 
 def _plan(survey: Survey, options: argparse.Namespace) -> Plan:
     if survey.ongoing:
-        count = plural(len(survey.ongoing), "partition")
+        count = plural(len(survey.ongoing), "partition is", "partitions are")
         raise CommandError(
             f"{count} being moved already; `tidelog partition move --status` shows progress, --cancel cancels"
         )
