@@ -1,11 +1,11 @@
-"""Three brokers as processes of their own, whose roads to each other and to the store can be cut."""
+"""Brokers as processes of their own, three unless told otherwise; roads to each other and the store can be cut."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,12 +97,14 @@ class BrokerProcess:
 
 
 class Cluster:
-    def __init__(self, directory: Path, coordination: Coordination, first_port: int) -> None:
+    def __init__(
+        self, directory: Path, coordination: Coordination, first_port: int, broker_ids: Sequence[int] = BROKERS
+    ) -> None:
         self.coordination = coordination
         self.roads = Roads(lambda: {each.broker_id: each.pid for each in self.brokers.values() if each.is_running})
-        self._ports = {broker_id: first_port + 2 * number for number, broker_id in enumerate(BROKERS)}
+        self._ports = {broker_id: first_port + 2 * number for number, broker_id in enumerate(broker_ids)}
         self.brokers = {
-            broker_id: BrokerProcess(broker_id, directory, self._settings(broker_id)) for broker_id in BROKERS
+            broker_id: BrokerProcess(broker_id, directory, self._settings(broker_id)) for broker_id in broker_ids
         }
 
     def _settings(self, broker_id: int) -> dict[str, str]:
@@ -127,12 +129,13 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(map(self.address, BROKERS))
+        return ",".join(map(self.address, self.brokers))
 
     # -- processes
 
-    def start(self, broker_ids: Iterable[int] = BROKERS) -> None:
-        started = [self.brokers[broker_id] for broker_id in broker_ids]
+    def start(self, broker_ids: Iterable[int] | None = None) -> None:
+        """All of them, unless told which."""
+        started = [self.brokers[broker_id] for broker_id in (self.brokers if broker_ids is None else broker_ids)]
         for broker in started:
             broker.start()
         for broker in started:

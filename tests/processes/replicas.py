@@ -19,14 +19,18 @@ def assert_replicas_identical(log_dirs: Iterable[Path]) -> dict[TopicPartition, 
     high_watermarks = [read_offsets(SystemDisk(), str(log_dir / HIGH_WATERMARKS)) for log_dir in log_dirs]
     assert high_watermarks[0].keys() == high_watermarks[1].keys() == high_watermarks[2].keys(), high_watermarks
     highest = {each: max(found[each] for found in high_watermarks) for each in high_watermarks[0]}
-    for (topic, partition), high_watermark in highest.items():
-        replicas = {log_dir.name: committed(log_dir / f"{topic}-{partition}", high_watermark) for log_dir in log_dirs}
-        first, *others = replicas.values()
-        assert all(other == first for other in others), (
-            f"{topic}-{partition} differs below {high_watermark}: "
-            f"{ {name: (len(data), _first_difference(data, first)) for name, data in replicas.items()} }"
-        )
+    for topic_partition, high_watermark in highest.items():
+        assert_partition_identical(topic_partition, high_watermark, log_dirs)
     return highest
+
+
+def assert_partition_identical(topic_partition: TopicPartition, high_watermark: int, log_dirs: Iterable[Path]) -> None:
+    replicas = {log_dir.name: committed(log_dir / str(topic_partition), high_watermark) for log_dir in log_dirs}
+    first, *others = replicas.values()
+    assert all(other == first for other in others), (
+        f"{topic_partition} differs below {high_watermark}: "
+        f"{ {name: (len(data), _first_difference(data, first)) for name, data in replicas.items()} }"
+    )
 
 
 def committed(directory: Path, high_watermark: int) -> bytes:
