@@ -245,9 +245,9 @@ class ControlledCluster:
         changed = replace(found, in_sync_replicas=in_sync, in_sync_epochs=epochs or {})
         await self.store.set(znodes.state_path(name, index), znodes.encode_state(changed), found.version)
 
-    async def announce(self, name: str, index: int) -> None:
+    async def announce(self, name: str, *indexes: int) -> None:
         """R21"""
-        data = znodes.encode_partition_list([TopicPartition(name, index)])
+        data = znodes.encode_partition_list([TopicPartition(name, index) for index in indexes])
         await self.store.create(znodes.IN_SYNC_CHANGE_PREFIX, data, sequential=True)
         await self.settle()
 

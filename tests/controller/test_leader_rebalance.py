@@ -81,6 +81,26 @@ def test_a_replica_that_came_back_into_the_isr_leads_again_soon() -> None:
     on_virtual_time(scenario)
 
 
+def test_the_last_partitions_of_a_broker_that_came_back_are_restored_too() -> None:
+    """One of twelve is less than the tolerated ten percent: only for checks after an interval."""
+
+    async def scenario() -> None:
+        cluster = await ControlledCluster.start()
+        await cluster.create_topic("orders", [(2, 3)] * 12)
+        await asyncio.sleep(FIRST_CHECK_S)
+        await cluster.kill_broker(2)
+        await cluster.start_broker(2)
+        for late in (range(11), [11]):
+            for partition in late:
+                await cluster.set_in_sync("orders", partition, (3, 2))
+            await cluster.announce("orders", *late)
+            await asyncio.sleep(CHECK_AFTER_JOIN_S + 0.1)
+            assert {(await cluster.partition("orders", each)).leader for each in late} == {2}
+        await cluster.stop()
+
+    on_virtual_time(scenario)
+
+
 def test_leaders_stay_where_rebalancing_is_switched_off() -> None:
     async def scenario() -> None:
         cluster = await with_broker_2_back(auto_leader_rebalance_enable=False)

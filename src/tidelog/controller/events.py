@@ -91,6 +91,7 @@ class AutoPreferredReplicaLeaderElection(Event):
     """Check whether leadership is out of balance (R40)."""
 
     is_periodic: bool = False
+    """Tolerates some imbalance; other checks restore all preferred leaders that are in sync."""
 
 
 # ---- requests to the controller

@@ -1,7 +1,9 @@
 """Automatic preferred leader election (R40): `auto.leader.rebalance.enable`, as Kafka's controller does it.
 
 The check runs every `leader.imbalance.check.interval.seconds`, and soon after a preferred replica rejoins the ISR: an
-operator who restarts brokers one by one should not have to wait for the interval each time.
+operator who restarts brokers one by one should not have to wait for the interval each time. A broker rejoins its
+partitions over some seconds: the check after a join restores every leader, however few are left, so that the last ones
+do not stay elsewhere as tolerated imbalance.
 """
 
 from collections import defaultdict
@@ -43,8 +45,9 @@ def imbalanced_partitions(context: ControllerContext, percentage: int) -> list[T
 
 
 def schedule_checks(term: ControllerTerm) -> None:
-    """Start the periodic checks of this term."""
+    """Start the periodic checks of this term. The first one includes joins that the last controller did not get to."""
     if term.settings().auto_leader_rebalance_enable:
+        term.put_later(AutoPreferredReplicaLeaderElection(), FIRST_CHECK_S)
         term.put_later(AutoPreferredReplicaLeaderElection(is_periodic=True), FIRST_CHECK_S)
 
 
@@ -67,7 +70,8 @@ async def on_auto_preferred_replica_leader_election(
     context, settings = term.context, term.settings()
     if event.is_periodic:
         term.put_later(event, settings.leader_imbalance_check_interval_seconds)
-    imbalanced = imbalanced_partitions(context, settings.leader_imbalance_per_broker_percentage)
+    tolerated_percentage = settings.leader_imbalance_per_broker_percentage if event.is_periodic else 0
+    imbalanced = imbalanced_partitions(context, tolerated_percentage)
     changes = Changes()
     await elect_leaders_for_partitions(term, imbalanced, decide_by(context, preferred_replica_leader_election), changes)
     if not changes.changed:
