@@ -116,6 +116,8 @@ class FollowingReader:
         self._end = Event()
         self.seen: Logs = defaultdict(dict)
         self.contradictions: list[str] = []
+        self.errors: list[str] = []
+        """That the application is told of."""
         self._thread = Thread(target=self._read, name="reader")
 
     def __enter__(self) -> Self:
@@ -129,7 +131,7 @@ class FollowingReader:
 
     def _read(self) -> None:
         while not self._end.is_set():
-            for partition, offset, value in _consume(self._consumer, 500):
+            for partition, offset, value in _consume(self._consumer, 500, self.errors):
                 self._note(partition, offset, value)
 
     def _note(self, partition: int, offset: int, value: bytes) -> None:
@@ -155,9 +157,12 @@ def _consumer_settings(bootstrap: str) -> dict[str, Any]:
     }
 
 
-def _consume(consumer: Consumer, most: int) -> list[tuple[int, int, bytes]]:
-    """Partition, offset and value of what there is."""
+def _consume(consumer: Consumer, most: int, errors: list[str] | None = None) -> list[tuple[int, int, bytes]]:
+    """Partition, offset and value of what there is; other errors than the end of a partition are added to `errors`."""
     messages: list[Any] = consumer.consume(most, 0.1)
+    if errors is not None:
+        found = [one.error() for one in messages if one.error() is not None]
+        errors += [str(error) for error in found if error.code() != KafkaError._PARTITION_EOF]
     return [(one.partition(), one.offset(), one.value() or b"") for one in messages if one.error() is None]
 
 

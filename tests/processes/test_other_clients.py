@@ -1,7 +1,6 @@
 """The failover of a leader as other clients than librdkafka see it."""
 
 import gc
-from threading import Event, Thread
 
 import pytest
 
@@ -9,6 +8,7 @@ from tests.clients.conftest import CLIENT_MARKS
 from tests.clients.driver import Writer
 from tests.clients.registry import CLIENTS
 from tests.processes.cluster import BROKERS, Cluster, wait_for
+from tests.processes.feeder import Feeder
 from tests.processes.history import read_all
 from tests.processes.load import create_topic
 from tests.processes.replicas import assert_replicas_identical
@@ -20,27 +20,6 @@ pytestmark = [
 ]
 
 TOPIC = "tides"
-PACE_S = 0.005
-
-
-class Feeder:
-    """Hands numbered records to a writer in a thread of its own until told to stop."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self._end = Event()
-        self._thread = Thread(target=self._feed, name="feeder")
-        self._thread.start()
-
-    def _feed(self) -> None:
-        number = 0
-        while not self._end.wait(PACE_S):
-            self._writer.send(b"record %d" % number)
-            number += 1
-
-    def stop(self) -> None:
-        self._end.set()
-        self._thread.join()
 
 
 def records_in(cluster: Cluster) -> list[bytes]:
