@@ -20,6 +20,7 @@ from compat import (
     mixed_cluster,
     own_commands,
     reassignment_tools,
+    rolling_restart,
     same_zookeeper,
     spark,
     spark_page,
@@ -39,7 +40,7 @@ from tools.apache_kafka import KAFKA_2, KAFKA_3, KAFKA_4, NotAvailable
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "compatibility.md"
 HELPER = "confluent-kafka"
-TOOL_MODULES = (command_line, config_tools, group_tools, reassignment_tools)
+TOOL_MODULES = (command_line, config_tools, group_tools, reassignment_tools, rolling_restart)
 """Importing them fills the table of tools."""
 
 INTRODUCTION = """\
