@@ -24,6 +24,7 @@ from tidelog.cli.local_cluster.view import (
     BrokerState,
     BrokerView,
     ClusterView,
+    Move,
     OutOfSync,
     PartitionView,
     as_json,
@@ -139,6 +140,14 @@ def test_text_shows_brokers_partitions_and_the_reason_of_each_missing_replica() 
     assert shown[7].split() == ["tides-0", "1", "4", "1,2,3", "1,2,3", "7", "3:?"]
     assert shown[8].split() == ["tides-1", "1", "4", "1,2,3", "1,2", "7", "2:5", "3:?"]
     assert shown[9].strip() == ("replica 3 out of sync for 31 s, 2 behind: silent for too long; rejoins at offset 9")
+
+
+def test_text_shows_moves_and_leaders_that_are_not_preferred() -> None:
+    moving = partition(0, in_sync=(1, 2))._replace(out_of_sync=[], move=Move((3,), (2,), 40))
+    shown = as_text(cluster_of(moving, partition(1, leader=2)))
+    assert shown[5] == "1 topic, 2 partitions: all in sync; 1 being moved; 1 not led by the preferred replica"
+    assert shown[8].strip() == "being moved: adds 3 (40 % copied), removes 2"
+    assert as_json(cluster_of(moving))["preferred_replica_imbalance"] == 0
 
 
 def test_text_of_a_cluster_that_does_not_answer() -> None:

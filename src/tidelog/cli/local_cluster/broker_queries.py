@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from tidelog.cli.local_cluster.view import OutOfSync, PartitionView
+from tidelog.cli.local_cluster.view import Move, OutOfSync, PartitionView
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.connection import ClientConnection, ConnectionLost
 from tidelog.errors import NO_ERROR, KafkaError
@@ -18,6 +18,11 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+)
+from tidelog.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
 )
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponsePartition
 from tidelog.protocol.structs import Request, Response
@@ -162,7 +167,22 @@ async def _partitions(
         )
     )
     by_broker = dict(zip(reachable, reports, strict=True))
-    return [_partition_view(found, known[found], by_broker) for found in sorted(known)]
+    moves = await _moves(connections, reachable.get(truth.controller_id))
+    return [_partition_view(found, known[found], by_broker, moves.get(found)) for found in sorted(known)]
+
+
+async def _moves(
+    connections: Connections, controller: Address | None
+) -> dict[TopicPartition, OngoingPartitionReassignment]:
+    if controller is None:
+        return {}
+    request = ListPartitionReassignmentsRequest(topics=None)
+    answer = await connections.ask(controller, request, ListPartitionReassignmentsResponse)
+    return {
+        TopicPartition(topic.name, each.partition_index): each
+        for topic in (answer.topics if answer else [])
+        for each in topic.partitions
+    }
 
 
 class _BrokerReport(NamedTuple):
@@ -172,6 +192,7 @@ class _BrokerReport(NamedTuple):
     out_of_sync: Mapping[TopicPartition, Mapping[BrokerId, OutOfSync]]
     fetch_failures: Mapping[TopicPartition, str]
     """Fetch errors of the partitions that it follows."""
+    sizes: Mapping[TopicPartition, int]
 
 
 async def _query_broker(
@@ -196,7 +217,8 @@ async def _query_broker(
     }
     failures = {found: partition.fetch_failure for found, partition in described.items() if partition.fetch_failure}
     is_suspended = log_dirs is not None and bool(log_dirs.suspension)
-    return _BrokerReport(is_suspended, ends, high_watermarks, _reasons(described), failures)
+    sizes = {found: partition.partition_size for found, partition in described.items()}
+    return _BrokerReport(is_suspended, ends, high_watermarks, _reasons(described), failures, sizes)
 
 
 async def _latest(
@@ -238,7 +260,10 @@ def _reasons(
 
 
 def _partition_view(
-    topic_partition: TopicPartition, partition: MetadataResponsePartition, reports: Mapping[BrokerId, _BrokerReport]
+    topic_partition: TopicPartition,
+    partition: MetadataResponsePartition,
+    reports: Mapping[BrokerId, _BrokerReport],
+    move: OngoingPartitionReassignment | None,
 ) -> PartitionView:
     leader = None if partition.leader_id == NO_BROKER else partition.leader_id
     leading = reports.get(partition.leader_id)
@@ -259,9 +284,24 @@ def _partition_view(
                 reasons.get(replica) or _fallback_reason(replica, leader, reports), reports, topic_partition
             )
             for replica in partition.replica_nodes
-            if replica not in partition.isr_nodes
+            if replica not in partition.isr_nodes and not (move and replica in move.adding_replicas)
         ],
+        _move(move, topic_partition, reports, partition.leader_id) if move else None,
     )
+
+
+def _move(
+    move: OngoingPartitionReassignment,
+    topic_partition: TopicPartition,
+    reports: Mapping[BrokerId, _BrokerReport],
+    leader: BrokerId,
+) -> Move:
+    def size(broker_id: BrokerId) -> int:
+        return reports[broker_id].sizes.get(topic_partition, 0) if broker_id in reports else 0
+
+    total = size(leader) * len(move.adding_replicas)
+    copied = sum(min(size(each), size(leader)) for each in move.adding_replicas)
+    return Move(tuple(move.adding_replicas), tuple(move.removing_replicas), 100 * copied // total if total else None)
 
 
 def _with_fetch_error(

@@ -53,6 +53,22 @@ def _duration(duration_ms: int) -> str:
     return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
 
 
+class Move(NamedTuple):
+    """A reassignment under way."""
+
+    adding: Sequence[BrokerId]
+    removing: Sequence[BrokerId]
+    copied_percent: int | None
+    """Of the bytes of the new replicas; None if they are unknown."""
+
+    @property
+    def text(self) -> str:
+        copied = "" if self.copied_percent is None else f" ({self.copied_percent} % copied)"
+        parts = [f"adds {_ids(self.adding)}{copied}"] if self.adding else []
+        parts += [f"removes {_ids(self.removing)}"] if self.removing else []
+        return f"being moved: {', '.join(parts)}"
+
+
 class PartitionView(NamedTuple):
     topic_partition: TopicPartition
     leader: BrokerId | None
@@ -63,16 +79,28 @@ class PartitionView(NamedTuple):
     lag: Mapping[BrokerId, int | None]
     """Offsets that each replica is behind the leader; None if a log end offset is unknown."""
     out_of_sync: Sequence[OutOfSync]
-    """The replicas outside the ISR, each with the reason."""
+    """The replicas outside the ISR, each with the reason; without those that are being added."""
+    move: Move | None = None
 
     @property
     def is_healthy(self) -> bool:
-        return self.leader is not None and set(self.in_sync) == set(self.replicas)
+        return self.leader is not None and not self.is_under_replicated
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """As in Kafka, replicas that a reassignment is adding do not count."""
+        adding = self.move.adding if self.move else ()
+        return any(each not in self.in_sync for each in self.replicas if each not in adding)
+
+    @property
+    def is_led_by_another(self) -> bool:
+        """Not by its preferred replica. While it is moved, its order of replicas means nothing yet."""
+        return self.leader not in (None, self.replicas[0]) and self.move is None
 
     @property
     def is_shown_by_default(self) -> bool:
         """False for healthy partitions of internal topics: they are many and rarely of interest."""
-        return not (self.is_healthy and is_internal(self.topic_partition.topic))
+        return not (self.is_healthy and self.move is None and is_internal(self.topic_partition.topic))
 
 
 class ClusterView(NamedTuple):
@@ -95,7 +123,9 @@ class ClusterView(NamedTuple):
             topics=len({partition.topic_partition.topic for partition in partitions}),
             partitions=len(partitions),
             without_leader=sum(partition.leader is None for partition in partitions),
-            under_replicated=sum(len(partition.in_sync) < len(partition.replicas) for partition in partitions),
+            under_replicated=sum(partition.is_under_replicated for partition in partitions),
+            moving=sum(partition.move is not None for partition in partitions),
+            led_by_others=sum(partition.is_led_by_another for partition in partitions),
         )
 
 
@@ -104,6 +134,9 @@ class Counts(NamedTuple):
     partitions: int
     without_leader: int
     under_replicated: int
+    moving: int
+    led_by_others: int
+    """Partitions whose preferred replica does not lead: Kafka's PreferredReplicaImbalanceCount."""
 
 
 def as_json(view: ClusterView) -> dict[str, object]:
@@ -123,6 +156,7 @@ def as_json(view: ClusterView) -> dict[str, object]:
             }
             for found in view.brokers
         ],
+        "preferred_replica_imbalance": view.counts.led_by_others,
         "partitions": [_partition_as_json(partition, view.at_ms) for partition in view.partitions],
     }
 
@@ -138,6 +172,7 @@ def _partition_as_json(partition: PartitionView, at_ms: int) -> dict[str, object
         "high_watermark": partition.high_watermark,
         "lag": {str(replica): lag for replica, lag in partition.lag.items()},
         "out_of_sync": [{**found._asdict(), "reason": found.text(at_ms)} for found in partition.out_of_sync],
+        "move": partition.move and partition.move._asdict(),
     }
 
 
@@ -226,6 +261,10 @@ def summary_lines(view: ClusterView) -> list[str]:
     if counts.under_replicated:
         troubles.append(f"{counts.under_replicated} under-replicated")
     state = ", ".join(troubles) or "all in sync"
+    if counts.moving:
+        state += f"; {counts.moving} being moved"
+    if counts.led_by_others:
+        state += f"; {counts.led_by_others} not led by the preferred replica"
     hidden = sum(not partition.is_shown_by_default for partition in view.partitions)
     note = f" (not shown: {_plural(hidden, 'internal partition')}, in sync)" if hidden else ""
     return [f"{_plural(counts.topics, 'topic')}, {_plural(counts.partitions, 'partition')}: {state}{note}"]
@@ -245,10 +284,13 @@ def partition_lines(partitions: Sequence[PartitionView], at_ms: int, columns: in
 
 
 def reason_lines(partition: PartitionView, at_ms: int, columns: int) -> list[str]:
+    sentences = [found.text(at_ms) for found in partition.out_of_sync]
+    if partition.move is not None:
+        sentences.append(partition.move.text)
     return [
         line
-        for found in partition.out_of_sync
-        for line in textwrap.wrap(found.text(at_ms), columns, initial_indent="    ", subsequent_indent="      ")
+        for sentence in sentences
+        for line in textwrap.wrap(sentence, columns, initial_indent="    ", subsequent_indent="      ")
     ]
 
 
