@@ -347,6 +347,10 @@ class ProducerFenced(KafkaError, code=90):
     """A newer producer uses this transactional id."""
 
 
+class InvalidUpdateVersion(KafkaError, code=95):
+    """The state of the partition has changed since the request was made."""
+
+
 class UnknownTopicId(RetriableError, code=100):
     """No topic has this id."""
 
@@ -365,6 +369,14 @@ class TransactionalIdNotFound(KafkaError, code=105):
 
 class FetchSessionTopicIdError(RetriableError, code=106):
     """The fetch session and the request disagree on topic names or topic ids."""
+
+
+class IneligibleReplica(KafkaError, code=107):
+    """A new in-sync replica is on a broker that is down, shutting down or restarted."""
+
+
+class NewLeaderElected(KafkaError, code=108):
+    """The change has completed a reassignment; another broker leads now."""
 
 
 class FencedMemberEpoch(KafkaError, code=110):

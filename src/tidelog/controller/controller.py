@@ -7,11 +7,15 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tidelog.cluster import znodes
+from tidelog.cluster.image import Partition
 from tidelog.config.broker import BrokerSettings
+from tidelog.controller.alter_partition import ProposedIsr
+from tidelog.controller.alter_partition_events import on_alter_partition
 from tidelog.controller.broker_changes import on_broker_change
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.event_queue import EventQueue
 from tidelog.controller.events import (
+    AlterPartition,
     AlterPartitionReassignments,
     AutoPreferredReplicaLeaderElection,
     BrokerChange,
@@ -89,6 +93,7 @@ EVENT_HANDLERS: Mapping[type[Event], EventHandler] = {
     PartitionReassignment: on_partition_reassignment,
     ControlledShutdown: on_controlled_shutdown,
     ElectLeaders: on_elect_leaders,
+    AlterPartition: on_alter_partition,
     AlterPartitionReassignments: on_alter_partition_reassignments,
     UncleanLeaderElectionEnable: on_unclean_leader_election_enable,
     TopicSettingsChange: on_topic_settings_change,
@@ -203,6 +208,18 @@ class Controller:
         named = tuple((each, None if target is None else tuple(target)) for each, target in targets.items())
         event = AlterPartitionReassignments(
             named, allow_replication_factor_change, asyncio.get_running_loop().create_future()
+        )
+        self._queue.put(event)
+        return await event.answer
+
+    async def alter_partition(
+        self, broker_id: BrokerId, broker_epoch: int, proposals: Mapping[TopicPartition, ProposedIsr]
+    ) -> dict[TopicPartition, Partition | KafkaError]:
+        """Write the ISR that the leader proposes; the state of each partition. NotController, StaleBrokerEpoch."""
+        if not self.is_active:
+            raise NotController
+        event = AlterPartition(
+            broker_id, broker_epoch, tuple(proposals.items()), asyncio.get_running_loop().create_future()
         )
         self._queue.put(event)
         return await event.answer

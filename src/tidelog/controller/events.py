@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tidelog.cluster.image import Partition
+from tidelog.controller.alter_partition import ProposedIsr
 from tidelog.controller.context import LogEndAnswer
 from tidelog.controller.states import Replica
 from tidelog.errors import KafkaError
@@ -126,6 +128,16 @@ class AlterPartitionReassignments(ControllerRequest):
     """The replicas that each partition shall have; None cancels what is under way."""
     allow_replication_factor_change: bool
     answer: asyncio.Future[dict[TopicPartition, KafkaError | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartition(ControllerRequest):
+    """A leader that does not write its ISR to the store itself, as Apache Kafka's brokers since 2.7, proposes one."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    proposals: tuple[tuple[TopicPartition, ProposedIsr], ...]
+    answer: asyncio.Future[dict[TopicPartition, Partition | KafkaError]]
 
 
 class UncleanLeaderElectionEnable(Event):

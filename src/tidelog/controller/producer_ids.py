@@ -51,7 +51,7 @@ class ProducerIds:
         async with self._claiming:
             if not self._unused:
                 with store_errors_for_clients():
-                    block = await self._claim_block()
+                    block = await self._claim_block(self._broker_id)
                 self._unused = range(block.first, block.last + 1)
 
     def take(self) -> int:
@@ -62,18 +62,23 @@ class ProducerIds:
         self._unused = self._unused[1:]
         return producer_id
 
-    async def _claim_block(self) -> ProducerIdBlock:
+    async def allocate(self, broker_id: BrokerId) -> ProducerIdBlock:
+        """A block for another broker, which hands it out itself."""
+        with store_errors_for_clients():
+            return await self._claim_block(broker_id)
+
+    async def _claim_block(self, broker_id: BrokerId) -> ProducerIdBlock:
         if not self._is_allowed():
             raise StoreUnavailable(reason="producer ids cannot be claimed before the takeover of existing logs is done")
-        block = await self._take_block()
+        block = await self._take_block(broker_id)
         if self._note is not None:
             await self._note(block.last)
         return block
 
-    async def _take_block(self) -> ProducerIdBlock:
+    async def _take_block(self, broker_id: BrokerId) -> ProducerIdBlock:
         while True:
             node = await self._store.get(znodes.PRODUCER_ID_BLOCK)
-            block = next_block(node.data, self._broker_id)
+            block = next_block(node.data, broker_id)
             try:
                 await self._store.set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block), node.version)
             except BadVersion:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Broker, ClusterImage
+from tidelog.cluster.znodes import ProducerIdBlock
 from tidelog.controller.configs import ConfigAdministration, never_yield
 from tidelog.controller.controller import Controller
 from tidelog.controller.members import unregister_member
@@ -16,7 +17,7 @@ from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import BrokerIdInUse, ControllerFence, prepare_store, register_broker
 from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.controller.topics import TopicAdministration
-from tidelog.errors import NotController
+from tidelog.errors import NotController, StaleBrokerEpoch
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
@@ -131,6 +132,14 @@ class Membership:
         """Remove a dead broker from the members. Raises NotController, InvalidRequest, BrokerIdNotRegistered."""
         with store_errors_for_clients():
             await unregister_member(self.store, self._controller_fence(), self._image(), broker_id)
+
+    async def allocate_producer_ids(self, broker_id: BrokerId, broker_epoch: int) -> ProducerIdBlock:
+        """A block for another broker, which proves itself by its epoch. Raises NotController, StaleBrokerEpoch."""
+        self._controller_fence()
+        registered = self.controller.context.brokers.get(broker_id)
+        if registered is None or registered.epoch != broker_epoch:
+            raise StaleBrokerEpoch(f"broker {broker_id} is not registered with epoch {broker_epoch}")
+        return await self.producer_ids.allocate(broker_id)
 
     def _controller_fence(self) -> ControllerFence:
         fence = self.controller.fence
