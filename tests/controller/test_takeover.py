@@ -13,7 +13,14 @@ from tidelog.config.listeners import Endpoint
 from tidelog.controller.context_loading import load_topics
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import claim_controller, find_cluster_id, prepare_store, register_broker
-from tidelog.controller.takeover import KEEP_ALL, TakeoverRules, publish_inventory, raise_controller_epoch, take_over
+from tidelog.controller.takeover import (
+    KEEP_ALL,
+    TakeoverRules,
+    has_foreign_controller,
+    publish_inventory,
+    raise_controller_epoch,
+    take_over,
+)
 from tidelog.controller.takeover_plan import SPARE_LEADER_EPOCHS
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import SeededRandomness
@@ -192,3 +199,17 @@ def test_a_controller_whose_epoch_brokers_would_refuse_steps_back() -> None:
         assert state.nodes[znodes.CONTROLLER_EPOCH].data == b"12"
 
     run_virtually(scenario())
+
+
+def test_controller_without_inventory_is_one_of_apache_kafka() -> None:
+    async def scenario() -> None:
+        store = MemoryStore(MemoryStoreState())
+        await prepare_store(store)
+        assert not await has_foreign_controller(store), "nobody is controller yet"
+        await publish_inventory(store, Inventory(2, []))
+        await store.create(znodes.CONTROLLER, b'{"version":2,"brokerid":1,"timestamp":"1"}', ephemeral=True)
+        assert await has_foreign_controller(store)
+        await publish_inventory(store, Inventory(1, []))
+        assert not await has_foreign_controller(store)
+
+    asyncio.run(scenario())

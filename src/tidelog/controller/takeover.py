@@ -70,6 +70,18 @@ async def read_store_state(store: Store) -> StoreState:
     return StoreState(node, found.version, is_in_use)
 
 
+async def has_foreign_controller(store: Store) -> bool:
+    """Whether the controller is a broker of Apache Kafka, which takes over no logs: it has published no inventory."""
+    node = await store.exists(znodes.CONTROLLER)
+    if node is None:
+        return False
+    try:
+        published = inventories_of.parts_by_broker(await store.children(INVENTORIES))
+    except NoNode:
+        published = {}
+    return znodes.decode_controller(node.data) not in published
+
+
 # ---- every broker
 
 

@@ -13,6 +13,7 @@ from tidelog.controller.registration import find_cluster_id
 from tidelog.controller.takeover import (
     clear_verdict,
     delete_inventory,
+    has_foreign_controller,
     publish_inventory,
     raise_controller_epoch,
     read_store_state,
@@ -30,6 +31,12 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.1
 STALE_READ_TOLERANCE_S = 3.0
 """A ZooKeeper server may briefly lag behind the others."""
+
+
+LOGS_BESIDE_FOREIGN_CONTROLLER = (
+    "the coordination store is empty, the log directories are not, and the controller is a broker of Apache Kafka,"
+    " which does not take over logs: stop it, and start a broker of Tidelog first"
+)
 
 
 class TakeoverRefused(StoreError):
@@ -184,11 +191,15 @@ class StoreEntry:
         """Read the takeover state. True if the takeover was refused."""
         state = await read_store_state(store)
         reason = state.node.reason
+        is_in_use = state.is_in_use
+        if not is_in_use and state.node.takeover is TakeoverState.UNKNOWN and await has_foreign_controller(store):
+            is_in_use = not self._logs.logs  # there is nothing to take over, and nobody who would
+            reason = "" if is_in_use else LOGS_BESIDE_FOREIGN_CONTROLLER
         if reason and reason != self.obstacle:
             logger.info("takeover not complete, not serving yet reason=%s", reason)
         self.obstacle = reason
-        self.is_in_use = state.is_in_use
-        if state.is_in_use:
+        self.is_in_use = is_in_use
+        if is_in_use:
             self.obstacle = ""
             await delete_inventory(store, self._broker_id)
         return state.node.takeover is TakeoverState.REFUSED
