@@ -2,6 +2,7 @@
 
 import argparse
 
+from tidelog.cli.broker_disks import add_disks
 from tidelog.cli.client_command import add_client_options, number_option, run_command
 
 DESCRIPTION = """\
@@ -38,6 +39,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
     _add_list(actions)
     _add_describe(actions)
+    add_disks(actions)
     _add_forget(actions)
 
 
