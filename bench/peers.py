@@ -145,7 +145,7 @@ class TidelogPeer(Peer):
 
 
 class _ImpatientKafka(ApacheKafka):
-    def answers(self) -> bool:
+    def is_answering(self) -> bool:
         """The benchmark waits itself, with the same probe for every peer."""
         return True
 

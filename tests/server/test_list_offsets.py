@@ -46,7 +46,9 @@ def asking(
     )
 
 
-async def answers(client: Client, request: ListOffsetsRequest, version: int = 11) -> list[ListOffsetsPartitionResponse]:
+async def partition_responses(
+    client: Client, request: ListOffsetsRequest, version: int = 11
+) -> list[ListOffsetsPartitionResponse]:
     (topic,) = (await client.ask(request, version, ListOffsetsResponse)).topics
     return topic.partitions
 
@@ -56,7 +58,7 @@ async def look_up(
 ) -> tuple[int, int, int, int]:
     """Error, offset, timestamp and leader epoch."""
     wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-    (answer,) = await answers(client, asking(wanted, isolation=isolation, replica_id=replica_id), version)
+    (answer,) = await partition_responses(client, asking(wanted, isolation=isolation, replica_id=replica_id), version)
     return answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch
 
 
@@ -153,7 +155,7 @@ def test_a_partition_named_twice_gets_one_answer_an_error() -> None:
         await fill(client)
         twice = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in (0, 1, 0)]
         for version in (1, 5, 11):
-            found = await answers(client, asking(*twice), version)
+            found = await partition_responses(client, asking(*twice), version)
             assert [(answer.partition_index, answer.error_code, answer.offset) for answer in found] == [
                 (0, InvalidRequest.code, -1),
                 (1, 0, 0),
@@ -167,7 +169,7 @@ def test_unknown_topics_and_partitions_are_told() -> None:
         await fill(client)
         for topic, index in (("missing", 0), ("t", 2), ("t", -1), ("a b", 0)):
             wanted = ListOffsetsPartition(partition_index=index, timestamp=LATEST)
-            (answer,) = await answers(client, asking(wanted, topic=topic))
+            (answer,) = await partition_responses(client, asking(wanted, topic=topic))
             assert (answer.error_code, answer.offset) == (UnknownTopicOrPartition.code, -1)
 
     with_broker(scenario)
@@ -185,7 +187,7 @@ def test_a_client_with_another_leader_epoch_is_fenced(epoch: int, error: type[Ka
         world.disk.remove("/logs/.kafka_cleanshutdown")
         async with world.broker():
             wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST, current_leader_epoch=epoch)
-            (answer,) = await answers(await world.connect(), asking(wanted))
+            (answer,) = await partition_responses(await world.connect(), asking(wanted))
             assert answer.error_code == (error.code if error else 0)
             assert answer.leader_epoch == (-1 if error else 1)
 
