@@ -214,7 +214,7 @@ class JavaServer:
         """Writes what the server reads at its start."""
         raise NotImplementedError
 
-    def answers(self) -> bool:
+    def is_answering(self) -> bool:
         raise NotImplementedError
 
     def start(self) -> None:
@@ -230,7 +230,7 @@ class JavaServer:
 
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_LIMIT_SECONDS
-        while not self.answers():
+        while not self.is_answering():
             assert self.process is not None
             if self.process.poll() is not None:
                 self._reap()
@@ -358,7 +358,7 @@ class ApacheKafka(JavaServer):
             "controller.quorum.voters": f"{self.broker_id}@{controller}",
         }
 
-    def answers(self) -> bool:
+    def is_answering(self) -> bool:
         """Whether it answers an ApiVersions request: it takes connections only when it is ready to serve."""
         request = struct.pack(">hhih", 18, 0, 1, -1)
         try:
