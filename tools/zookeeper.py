@@ -77,7 +77,7 @@ class ZooKeeper(JavaServer):
         main_class = "org.apache.zookeeper.server.ZooKeeperServerMain"
         return [main_class, str(self.data_dir / "zookeeper.properties")]
 
-    def answers(self) -> bool:
+    def is_answering(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(b"ruok")
