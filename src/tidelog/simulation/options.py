@@ -4,9 +4,9 @@ import argparse
 
 DESCRIPTION = """\
 Run whole clusters of brokers in one process on virtual time, with simulated disks, networks, clocks and a simulated
-coordination store. Clients write and read while faults strike: processes are killed and stopped, links are cut, disks
-tear writes, clocks jump. Each seed draws its own cluster, faults and work, and the same seed always gives the same run.
-Invariants are checked all along: nothing acknowledged is lost, replicas agree, everything recovers.
+coordination store. Clients write and read while faults are injected: processes are killed and stopped, links are cut,
+disks tear writes, clocks jump. Each seed draws its own cluster, faults and work; the same seed gives the same run.
+Invariants are checked throughout the run: no acknowledged record is lost, replicas agree, the cluster recovers.
 Exit code 0: all invariants held, 1: a seed violated one, 130: interrupted; the output says how to continue.
 """
 
