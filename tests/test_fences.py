@@ -138,11 +138,7 @@ def test_the_marker_is_found() -> None:
     assert {"replication/leader.py", "replication/follower.py", "controller/elections.py"} <= cores
 
 
-NAMED_OTHERWISE = ("cli/", "client/", "server/connection.py", "spark/")
-"""Where a few loggers have another name still."""
-
-
 def test_one_name_for_loggers() -> None:
     pattern = re.compile(r"^(?!\w*logger\b)\w+ = logging\.getLogger", re.MULTILINE)
     others = [_relative(path) for path in sorted(SOURCE.rglob("*.py")) if pattern.search(path.read_text())]
-    assert [each for each in others if not each.startswith(NAMED_OTHERWISE)] == []
+    assert others == []

@@ -167,7 +167,7 @@ def test_many_small_batches_become_one_row_group(tmp_path: Path) -> None:
 
 
 def test_more_partitions_than_open_files_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "OPEN_FILES_MAX", 3)
+    monkeypatch.setattr(files, "MAX_OPEN_FILES", 3)
     batches = [pa.RecordBatch.from_pydict({"p": [f"p{number % 7}"], "id": [number]}) for number in range(40)]
     facts = write_files(layout(tmp_path, batches[0].schema, "p"), batches)
     found = [row for fact in facts for row in pq.ParquetFile(tmp_path / fact.path).read()["id"].to_pylist()]

@@ -1,7 +1,7 @@
 """A log reduced to what replication compares: one leader epoch per offset."""
 
 from tidelog.replication.follower import Effect, FollowerState, PartitionFollower, TruncateFullyAndStartAt, TruncateTo
-from tidelog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEnd, LeaderEpochs
 
 
 class ModelLog:
@@ -30,7 +30,7 @@ class ModelLog:
         self.leader_epochs.assign(epoch, self.log_end_offset)
         self.records.append(epoch)
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochEntry:
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def perform(self, effect: Effect | None) -> None:
@@ -47,7 +47,7 @@ class ModelLog:
 
 
 def epoch_end(leader: ModelLog, epoch: int) -> EpochEnd:
-    return EpochEnd(*leader.end_offset_for_epoch(epoch))
+    return leader.end_offset_for_epoch(epoch)
 
 
 def reconcile(follower: PartitionFollower, leader: ModelLog) -> int:

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.errors import OffsetOutOfRange
-from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
 
-NONE = EpochEntry(-1, -1)
+NONE = EpochEnd(-1, -1)
 
 
 def epochs(*starts: tuple[int, int]) -> LeaderEpochs:

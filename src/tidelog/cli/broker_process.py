@@ -20,7 +20,7 @@ from tidelog.config.loading import SettingsError, load_broker_settings
 if TYPE_CHECKING:
     from tidelog.server.broker import Broker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
@@ -53,7 +53,7 @@ async def _serve(settings: BrokerSettings) -> int:
     from tidelog.server.broker import Broker, CannotStart
 
     if not is_compiled:
-        log.warning(INTERPRETED_WARNING)
+        logger.warning(INTERPRETED_WARNING)
     _enable_garbage_collection()
     _raise_open_file_limit()
     stop = asyncio.Event()

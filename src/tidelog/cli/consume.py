@@ -170,8 +170,7 @@ async def _read_in_group(cluster: "Cluster", printer: "_Printer", options: argpa
     except (FencedInstanceId, UnreleasedInstanceId):
         raise CommandError(
             f"instance id {options.instance_id} is in use by another member of group {options.group}; choose another"
-            " id,"
-            " or stop that member (after a crash the id is free again when the session times out)"
+            " id, or stop that member (after a crash the id is free again when the session times out)"
         ) from None
 
 

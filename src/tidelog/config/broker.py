@@ -353,8 +353,7 @@ class BrokerSettings(ThreadPoolSettings):
         kind=ConfigType.LONG,
         doc="Maximum bytes of incomplete and pending requests of all connections together. Above it the broker stops"
         " reading such requests until others are done, and closes connections that send nothing meanwhile; other"
-        " brokers"
-        " are exempt. -1: no limit.",
+        " brokers are exempt. -1: no limit.",
     )
     replica_fetch_backoff_ms: int = setting(
         default=1000,
@@ -401,8 +400,7 @@ class BrokerSettings(ThreadPoolSettings):
         default=1024,
         at_least=1,
         doc="Backlog of connections that wait to be accepted; further connections are retried by the client after a"
-        " second."
-        " Kafka's default of 50 is exceeded when many clients turn to another broker at once.",
+        " second. Kafka's default of 50 is exceeded when many clients turn to another broker at once.",
     )
     socket_receive_buffer_bytes: int = setting(
         default=102_400, doc="The receive buffer of a connection's socket; -1 is the operating system's default."
@@ -420,8 +418,7 @@ class BrokerSettings(ThreadPoolSettings):
         at_least=0,
         kind=ConfigType.LONG,
         doc="Specific to Tidelog: how long a broker that starts with an empty coordination store waits for other"
-        " brokers"
-        " that held replicas. See `unclean.takeover.enable`.",
+        " brokers that held replicas. See `unclean.takeover.enable`.",
     )
     unclean_leader_election_enable: bool = setting(
         default=False,
@@ -431,8 +428,7 @@ class BrokerSettings(ThreadPoolSettings):
     unclean_takeover_enable: bool = setting(
         default=False,
         doc="Specific to Tidelog: whether brokers that start with an empty coordination store take over the existing"
-        " log"
-        " directories although some are missing, which may lose records. Set it for one start only.",
+        " log directories although some are missing, which may lose records. Set it for one start only.",
     )
     zookeeper_connect: str | None = setting(
         default=None,

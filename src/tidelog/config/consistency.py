@@ -132,9 +132,8 @@ def _check_advertised_listeners(settings: BrokerSettings) -> None:
     for name, host, *_ in settings.advertised_endpoints:
         if name in settings.listeners_without_host and not is_loopback(host):
             raise BadValue(
-                f"{host or 'the machine'} cannot be reached by others: listener {name} has no host and listens only"
-                " on the"
-                f" loopback interface; for every interface set listeners={name}://0.0.0.0:PORT"
+                f"{host or 'the machine'} cannot be reached by others: listener {name} has no host and listens only on"
+                f" the loopback interface; for every interface set listeners={name}://0.0.0.0:PORT"
             )
 
 

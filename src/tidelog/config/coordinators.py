@@ -94,8 +94,7 @@ class CoordinatorSettings(SettingsBase):
         default=10_000,
         at_least=1,
         doc="How long to wait before the abort of a timed-out transaction is retried. Each transaction has its own"
-        " timer;"
-        " there is no periodic scan, as in Kafka.",
+        " timer; there is no periodic scan, as in Kafka.",
     )
     transaction_max_timeout_ms: int = setting(
         default=900_000, at_least=1, doc="The maximum transaction timeout of a producer."

@@ -16,7 +16,7 @@ from tidelog.errors import (
 )
 from tidelog.state_machine import History, TransitionTable
 from tidelog.storage.disk_errors import is_transient
-from tidelog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEnd, LeaderEpochs
 from tidelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
 FIRST_BACKOFF_MS: Final = 10
@@ -56,7 +56,7 @@ class FollowerLog(Protocol):
     high_watermark: int
     leader_epochs: LeaderEpochs
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochEntry: ...
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd: ...
 
 
 class FetchedData(Enum):

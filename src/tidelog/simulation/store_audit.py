@@ -100,7 +100,7 @@ class StoreAudit:
         if after.leader != NO_BROKER and after.leader not in after.in_sync_replicas:
             self._note("I1", topic_partition, after, "the leader is not in sync")
         if not set(after.in_sync_replicas) <= set(after.replicas):
-            self._note("I1", topic_partition, after, f"some are in sync that are not among {after.replicas}")
+            self._note("I1", topic_partition, after, f"the ISR is not part of the replicas {after.replicas}")
         if before is not None and after.version <= before.version:
             self._note("I6", topic_partition, after, f"version {after.version} follows version {before.version}")
         if before is None or not is_in_use(self._store):

@@ -56,23 +56,25 @@ class LeaderEpochs:
         self._starts.append(EpochEntry(epoch, start_offset))
         self._changed()
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry:
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """The largest epoch <= the requested one, and its end offset; (-1, -1) if there is none."""
         if epoch < 0 or not self._starts:
-            return EpochEntry(NO_LEADER_EPOCH, NO_OFFSET)
+            return EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
         if epoch == self.latest_epoch:
-            return EpochEntry(epoch, log_end_offset)
+            return EpochEnd(epoch, log_end_offset)
         following = bisect_right(self._starts, epoch, key=lambda start: start.epoch)
         if following == len(self._starts):
             # Newer than all epochs of this log: the requester is ahead of this replica.
-            return EpochEntry(NO_LEADER_EPOCH, NO_OFFSET)
+            return EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
         if following == 0:
             # Older than all epochs of this log: it ended where the first epoch starts, at the latest.
-            return EpochEntry(epoch, self._starts[0].start_offset)
-        return EpochEntry(self._starts[following - 1].epoch, self._starts[following].start_offset)
+            return EpochEnd(epoch, self._starts[0].start_offset)
+        return EpochEnd(self._starts[following - 1].epoch, self._starts[following].start_offset)
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int, log_end_offset: int) -> EpochEnd | None:
-        """Where a reader's log diverges whose last record before `fetch_offset` has this epoch (KIP-595).
+        """Where the log of a reader diverges from this one (KIP-595).
+
+        `last_fetched_epoch` is the epoch of the reader's last record before `fetch_offset`.
 
         None if the reader's log is a prefix of this one, or if the reader sends no epoch. Raises OffsetOutOfRange, as
         Kafka does, if the epoch is newer than all epochs of this log, since there is no end offset to compare.

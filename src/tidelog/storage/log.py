@@ -19,7 +19,7 @@ from tidelog.storage import retention, timestamps, truncation
 from tidelog.storage.disk_errors import DiskGuard, irreversible_change
 from tidelog.storage.flushing import LogFlusher
 from tidelog.storage.follower_checks import checked_batches
-from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEnd, LeaderEpochs
 from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import write_topic_id
@@ -231,7 +231,7 @@ class Log:
             write_topic_id(self.directory.context.disk, self.path, topic_id)
         self.topic_id = topic_id
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochEntry:
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """The largest epoch <= `epoch`, and its end offset (R3)."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 

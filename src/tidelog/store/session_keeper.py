@@ -37,8 +37,8 @@ class SessionKeeper:
         self._renew = renew
         self._patience_s = timeout_s if patience_s is None else patience_s
         self._loop = asyncio.get_running_loop()
-        self._sign_of_life = now()
-        self._is_asked = False
+        self._last_ping = now()
+        self._is_ping_pending = False
 
     @property
     def interval_s(self) -> float:
@@ -46,11 +46,11 @@ class SessionKeeper:
 
     def tick(self) -> None:
         now = self._now()
-        if not self._is_asked:
-            self._is_asked = True
+        if not self._is_ping_pending:
+            self._is_ping_pending = True
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._on_asked)
-        is_alive = now - self._sign_of_life < self._patience_s
+                self._loop.call_soon_threadsafe(self._on_ping)
+        is_alive = now - self._last_ping < self._patience_s
         # The loop renews several times per session timeout: half a timeout without renewal is late.
         if is_alive and self._lease.is_within(now, self._timeout_s / 2):
             try:
@@ -62,8 +62,8 @@ class SessionKeeper:
                 logger.warning("event loop is late, session renewed by keeper thread silent_ms=%d", self._silent_ms())
 
     def _silent_ms(self) -> int:
-        return int((self._now() - self._sign_of_life) * 1000)
+        return int((self._now() - self._last_ping) * 1000)
 
-    def _on_asked(self) -> None:
-        self._is_asked = False
-        self._sign_of_life = self._now()
+    def _on_ping(self) -> None:
+        self._is_ping_pending = False
+        self._last_ping = self._now()

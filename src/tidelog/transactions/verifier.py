@@ -196,7 +196,7 @@ class TransactionVerifier:
 
     def _on_answer(self, pending: _PendingVerifications, answer: AddPartitionsToTxnResponse) -> None:
         if answer.error_code != NO_ERROR:
-            # Clients cannot help it if this broker is not authorised.
+            # A client cannot repair a missing authorisation of this broker: it gets an error of its transaction.
             code = InvalidTxnState.code if answer.error_code == CLUSTER_AUTHORIZATION_FAILED else answer.error_code
             self._complete_all(pending, _error(code))
             return

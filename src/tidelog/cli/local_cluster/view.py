@@ -227,8 +227,8 @@ def _stray_lines(view: ClusterView, columns: int) -> list[str]:
         return []
     sentence = (
         f"{_plural(len(found), 'stray log')}: the topic was deleted and created again under the same name. Tidelog"
-        " never"
-        " deletes stray logs. To read one, move it to an empty directory under its old name and run a broker there:"
+        " never deletes stray logs. To read one, move it to an empty directory under its old name and run a broker"
+        " there:"
     )
     more = [f"    and {len(found) - STRAYS_SHOWN} more"] if len(found) > STRAYS_SHOWN else []
     return [*_wrapped(sentence, columns), *(f"    {line}" for line in found[:STRAYS_SHOWN]), *more]

@@ -16,7 +16,7 @@ JITTER_PERCENT = 20
 
 
 class GaveUp(Exception):
-    """Only retriable errors until the timeout; the message has the last of them."""
+    """Every attempt until the timeout failed with a retriable error; the message has the last one."""
 
 
 class Backoff:

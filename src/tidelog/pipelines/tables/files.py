@@ -25,10 +25,10 @@ COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 1
 """Half the size of snappy for a third more time; higher levels cost much and gain nothing on event data."""
 ROW_GROUP_BYTES = 32 * 1024 * 1024
-BUFFERED_BYTES_MAX = 128 * 1024 * 1024
-OPEN_FILES_MAX = 64
+MAX_BUFFERED_BYTES = 128 * 1024 * 1024
+MAX_OPEN_FILES = 64
 """A task with more partitions closes the least recently used file."""
-STATISTICS_TEXT_LENGTH_MAX = 64
+MAX_STATISTICS_TEXT_LENGTH = 64
 FACTS_SCHEMA = "path string, rows bigint, bytes bigint, partition string, statistics string"
 FACTS_ARROW_SCHEMA = pa.schema(
     [
@@ -54,10 +54,11 @@ class FileLayout:
     has_text_values: bool = True
     """Partition values as text; otherwise as Iceberg stores them."""
     has_exact_directories: bool = False
-    """Readers take partition values from directory names; the files do not contain these columns."""
+    """Directory names have the exact partition values, because readers take the values from them."""
     leaves_out_partition_columns: bool = True
+    """Files do not contain partition columns."""
     is_synced: bool = False
-    file_bytes_max: int = 512 * 1024 * 1024
+    max_file_bytes: int = 512 * 1024 * 1024
 
     def file_schema(self) -> pa.Schema:
         left_out = {column.name for column in self.partition_by} if self.leaves_out_partition_columns else set()
@@ -121,9 +122,9 @@ class OpenFiles:
         rows = conform(rows, layout.schema)
         for partition, part in rows_by_partition(rows, layout.partition_by, as_text=layout.has_text_values):
             self._file(partition).add(part.select(layout.file_schema().names))
-            if self._open[partition].written_bytes() > layout.file_bytes_max:
+            if self._open[partition].written_bytes() > layout.max_file_bytes:
                 self._close(partition)
-        if sum(file.buffered_bytes for file in self._open.values()) > BUFFERED_BYTES_MAX:
+        if sum(file.buffered_bytes for file in self._open.values()) > MAX_BUFFERED_BYTES:
             for file in self._open.values():
                 file.flush()
 
@@ -134,7 +135,7 @@ class OpenFiles:
 
     def _file(self, partition: Partition) -> "OpenFile":
         if partition not in self._open:
-            if len(self._open) >= OPEN_FILES_MAX:
+            if len(self._open) >= MAX_OPEN_FILES:
                 self._close(next(iter(self._open)))
             self._open[partition] = OpenFile(self._layout, self._filesystem, self._directory, partition)
         self._open.move_to_end(partition)
@@ -226,7 +227,7 @@ def _is_useful_bound(bound: Any) -> bool:
     """False for floats with NaN, which Parquet's bounds ignore but Spark sorts last, and for long strings, which
     cost more than they save."""
     if isinstance(bound, str):
-        return len(bound) <= STATISTICS_TEXT_LENGTH_MAX
+        return len(bound) <= MAX_STATISTICS_TEXT_LENGTH
     return isinstance(bound, int | date) and not isinstance(bound, bool)
 
 

@@ -113,12 +113,12 @@ class _Written:
     ) -> None:
         """Pending offsets of the transaction become committed, or are dropped."""
 
-        def refuse(error: KafkaError) -> None:
+        def on_failed(error: KafkaError) -> None:
             # Transaction coordinators retry on partition errors, and do not know errors of groups.
             is_away = isinstance(error, COORDINATOR_IS_AWAY)
             result.error_code = NotLeaderOrFollower.code if is_away else error.code
 
-        ended: Deferred[None] = Deferred(refuse)
+        ended: Deferred[None] = Deferred(on_failed)
         self._of_groups.append(ended)
         self._services.groups.topic.append_end_marker(
             index,

@@ -106,7 +106,7 @@ class RewindingReads(Work):
                 return
             if position is None or position < self.history.log_starts[topic_partition]:
                 return
-        self.noted.append(f"lost-position {seen.name} was told that one of {seen.positions} is out of range")
+        self.noted.append(f"lost-position {seen.name} got OffsetOutOfRange for one of {seen.positions}")
 
 
 class FinalReads(Work):
@@ -133,10 +133,9 @@ class FinalReads(Work):
         if not partitions:
             return
         level = READ_COMMITTED if is_read_committed else READ_UNCOMMITTED
-        await self._client.topics_in_use(
-            sorted(self.context.partitions)
-        )  # sorted, so that the order does not depend on string hashes
-        # Committed readers too go up to the end of the log: a transaction that was abandoned ends by its timeout (T3).
+        # Sorted, so that the order does not depend on string hashes.
+        await self._client.topics_in_use(sorted(self.context.partitions))
+        # read_committed consumers, too, read to the end of the log: abandoned transactions end by their timeout (T3).
         ends = await list_offsets(self._client, dict.fromkeys(partitions, END))
         name = f"final-{'committed' if is_read_committed else 'uncommitted'}"
         seen = self.history.consumer(name, is_read_committed=is_read_committed)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SETTING = "fs.file.impl"
 HADOOPS_OWN = "org.apache.hadoop.fs.LocalFileSystem"
@@ -67,7 +67,7 @@ def replace_local_files(spark: "SparkSession") -> None:
         if os.name == "posix" and settings.get(SETTING) == HADOOPS_OWN:
             _replace(spark._jvm, settings)
     except Exception as error:  # noqa: BLE001 - the session may have ended, and works without it
-        log.info("local file accelerator not available reason=%s", error)
+        logger.info("local file accelerator not available reason=%s", error)
 
 
 def _replace(java: Any, settings: Any) -> None:

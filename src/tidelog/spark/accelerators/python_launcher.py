@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tidelog.spark import launchers
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LAUNCHER = """#!/bin/sh
 set -f
@@ -38,7 +38,7 @@ def python_command(cache_directory: Path | None = None) -> str:
     try:
         return str(launcher(cache_directory or launchers.cache_directory()))
     except OSError as error:
-        log.info("python launcher not available, Python processes start slower reason=%s", error)
+        logger.info("python launcher not available, Python processes start slower reason=%s", error)
         return sys.executable
 
 

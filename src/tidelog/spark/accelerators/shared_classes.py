@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tidelog.spark.accelerators.python_launcher import pyspark_home
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LAUNCHER = """#!/bin/sh
 classes="-XX:SharedArchiveFile={classes}"
@@ -113,5 +113,5 @@ def share_classes(java: Path, classes: Path) -> None:
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DUMP_LIMIT_S, check=True)
         os.replace(temporary, classes)
     except (OSError, subprocess.SubprocessError) as error:
-        log.info("class archive not available, Java starts slower reason=%s", error)
+        logger.info("class archive not available, Java starts slower reason=%s", error)
         os.unlink(temporary)

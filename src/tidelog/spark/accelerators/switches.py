@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 from enum import StrEnum
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TESTED_PYSPARK = ("4.2", "4.3")
 PREFIX = "spark.tidelog.accelerate"
@@ -68,7 +68,7 @@ def apply_switches(settings: Mapping[str, str], environment: MutableMapping[str,
     on = switched_on(settings, _on_by_default(environment))
     version = pyspark_version()
     if not on and not is_tested(version) and USER_VARIABLE not in environment and PREFIX not in settings:
-        log.warning(
+        logger.warning(
             "accelerators are off: PySpark %s is not one of the tested versions (%s); set %s=true to turn them on",
             version,
             ", ".join(TESTED_PYSPARK),

@@ -17,7 +17,7 @@ from tidelog.spark.options.kafka_settings import (
 from tidelog.spark.options.option_table import BY_LOWER_NAME, CHECKPOINT, OPTIONS, Option, Query, is_spark_option
 from tidelog.spark.options.values import OptionError, parsed
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ParsedOptions:
@@ -37,7 +37,7 @@ class ParsedOptions:
 
     def warn(self) -> None:
         if self.without_effect:
-            log.warning("options have no effect names=%s query=%s", ",".join(self.without_effect), self._query.value)
+            logger.warning("options have no effect names=%s query=%s", ",".join(self.without_effect), self._query.value)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Parsed value of an option, by its documented name."""

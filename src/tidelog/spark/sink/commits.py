@@ -39,7 +39,7 @@ from tidelog.spark.sink.task_messages import (
 )
 from tidelog.spark.sink.transaction_names import QueryName
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def abort(options: WriteOptions, transaction: WriteTransaction) -> None:
     try:
         client_thread.run(_explained(options, "abort", lambda: _abort(options, transaction)))
     except SourceError as error:
-        log.warning("transaction not aborted, left to its timeout reason=%s", error)
+        logger.warning("transaction not aborted, left to its timeout reason=%s", error)
 
 
 async def _open(options: WriteOptions, query: QueryName, batch_id: int | None) -> WriteTransaction | None:
@@ -87,7 +87,7 @@ async def _open(options: WriteOptions, query: QueryName, batch_id: int | None) -
     if await group.is_supported():
         return GroupTransaction(query.name, await group.open(), query.query_id, batch_id)
     if options.is_best_effort:
-        log.info("delivery is at least once: brokers have no transaction groups")
+        logger.info("delivery is at least once: brokers have no transaction groups")
         return None
     identity = TransactionalIdentity(
         coordinators_of(_cluster(options)),

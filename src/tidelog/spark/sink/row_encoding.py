@@ -104,8 +104,7 @@ def timestamps_ms(column: pa.Array | None, row_count: int, now_ms: int) -> Longs
     if numbers.min() < NO_TIMESTAMP:
         raise BadRow(
             f"A row has a timestamp before 1970 in its column 'timestamp' ({int(numbers.min())} ms), which records"
-            " cannot"
-            " have: set it to null for the present time, or correct it."
+            " cannot have: set it to null for the present time, or correct it."
         )
     return numbers
 

@@ -107,10 +107,8 @@ def is_written_already(transaction: WriteTransaction, task: Task) -> bool:
     """True if an earlier run committed the batch of this task. Raises NotExactlyOnce if that cannot be decided."""
     if transaction.query_id is not None and task.query_id not in (None, transaction.query_id):
         raise NotExactlyOnce(
-            f"The checkpoint changed while the query was running: it belongs to query {transaction.query_id}, but"
-            " this is"
-            " query"
-            f" {task.query_id}. Restart the query."
+            f"The checkpoint changed while the query was running: it belongs to query {transaction.query_id}, but this"
+            f" is query {task.query_id}. Restart the query."
         )
     batch_id = transaction.batch_id if task.batch_id is None or transaction.batch_id is not None else task.batch_id
     if batch_id is None or batch_id > transaction.last_batch_id:
@@ -118,9 +116,8 @@ def is_written_already(transaction: WriteTransaction, task: Task) -> bool:
     if batch_id < transaction.last_batch_id:
         raise NotExactlyOnce(
             f"Batch {batch_id} cannot be written exactly once: batch {transaction.last_batch_id} was already written,"
-            " so the"
-            " checkpoint is an older copy, or a new one with an old 'kafka.transactional.id'. Restore the latest"
-            " checkpoint, or change 'kafka.transactional.id' to write the rows again."
+            " so the checkpoint is an older copy, or a new one with an old 'kafka.transactional.id'. Restore the"
+            " latest checkpoint, or change 'kafka.transactional.id' to write the rows again."
         )
     return True
 

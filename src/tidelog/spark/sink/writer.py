@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tidelog.spark.sink.delivery import Delivery
     from tidelog.spark.sink.row_encoding import RowEncoder
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "key": ("binary", "string"),
@@ -146,7 +146,7 @@ def _log_written(what: str, messages: Sequence[WriterCommitMessage | None]) -> N
     total: Counter[TopicPartition] = Counter()
     for message in written(messages):
         total.update(message.record_counts)
-    log.info("%s records=%d partitions=%d", what, total.total(), len(total))
+    logger.info("%s records=%d partitions=%d", what, total.total(), len(total))
 
 
 def _name_of_job(options: WriteOptions) -> QueryName:
@@ -159,7 +159,7 @@ def _transaction(options: WriteOptions, name: Callable[[WriteOptions], QueryName
     except OptionError as error:
         if not options.is_best_effort:
             raise
-        log.warning("delivery is at least once reason=%s", error)
+        logger.warning("delivery is at least once reason=%s", error)
         return None
     return commits.open_transaction(options, named, options.batch_id)
 

@@ -5,7 +5,7 @@ import logging
 from tidelog.spark.errors import DataLost
 from tidelog.spark.options.query import ReadOptions
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 HINT = "set failOnDataLoss to false to continue with the remaining records"
 
@@ -13,4 +13,4 @@ HINT = "set failOnDataLoss to false to continue with the remaining records"
 def report_loss(options: ReadOptions, loss: DataLost) -> None:
     if options.fail_on_data_loss:
         raise type(loss)(f"{loss}; {HINT}")
-    log.warning("continuing after data loss reason=%s", loss)
+    logger.warning("continuing after data loss reason=%s", loss)

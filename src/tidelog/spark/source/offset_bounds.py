@@ -15,7 +15,7 @@ from tidelog.types import NO_OFFSET, TopicPartition
 
 __all__ = ["Topics", "batch_ranges", "earliest", "ending_offsets", "latest", "resolve", "starting_offsets"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 async def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
@@ -92,7 +92,7 @@ def _report_outside(options: ReadOptions, what: str, begin: int, end: int) -> No
         raise DataLost(
             f"{sentence}; choose an offset in this range, or set failOnDataLoss to false to use the nearest one"
         )
-    log.warning("using nearest available offset reason=%s", sentence)
+    logger.warning("using nearest available offset reason=%s", sentence)
 
 
 def _check_names_all(name: str, given: Iterable[TopicPartition], partitions: Iterable[TopicPartition]) -> None:

@@ -13,7 +13,7 @@ from tidelog.spark import client_thread
 from tidelog.spark.offset_json import Offsets, from_dict
 from tidelog.spark.options.query import ReadOptions
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 FINAL_COMMIT_S = 2.0
@@ -48,7 +48,7 @@ class PublishedProgress:
         try:
             await asyncio.wait_for(self._publish(group_id), FINAL_COMMIT_S)
         except TimeoutError:
-            log.warning("final progress not published group=%s", group_id)
+            logger.warning("final progress not published group=%s", group_id)
 
     async def _publish(self, group_id: str) -> None:
         """One commit at a time, with the latest position; superseded calls return at once."""
@@ -67,5 +67,5 @@ class PublishedProgress:
 
     def _warn_once(self, group_id: str, reason: str) -> None:
         if reason != self._trouble:
-            log.warning("progress not published group=%s reason=%s", group_id, reason)
+            logger.warning("progress not published group=%s reason=%s", group_id, reason)
         self._trouble = reason

@@ -42,7 +42,7 @@ async def record_bytes(
         )
         if response.error_code != NO_ERROR:
             raise error_of(response.error_code, "fetch record sizes")
-        return dict.fromkeys(epochs, UNKNOWN_BYTES) | _answers(topics, response)
+        return dict.fromkeys(epochs, UNKNOWN_BYTES) | _outcomes(topics, response)
 
     return await with_retries(
         cluster,
@@ -69,7 +69,7 @@ def _request(
     return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=ANSWER_BYTES, topics=list(by_topic.values()))
 
 
-def _answers(topics: Topics, response: FetchResponse) -> Outcomes[float]:
+def _outcomes(topics: Topics, response: FetchResponse) -> Outcomes[float]:
     names = {topic_id: name for name, topic_id in topics.topic_ids.items()}
     return {
         TopicPartition(topic.topic or names.get(topic.topic_id, ""), data.partition_index): _outcome(data)

@@ -14,7 +14,7 @@ from tidelog.spark.source.cluster_queries import Topics, TopicWatch, latest, log
 from tidelog.spark.source.data_loss import report_loss
 from tidelog.types import TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0)
 """Apparent losses are checked again: a broker that has just started or become leader may have old metadata."""
