@@ -412,6 +412,37 @@ def test_above_the_limit_unfinished_frames_wait_and_whole_ones_do_not() -> None:
     run(scenario())
 
 
+def test_many_large_unfinished_frames_together_hold_little_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receive_buffers, "AMPLE_BELOW_BYTES", 100_000)
+    limit_bytes, connections = 1_000_000, 20
+
+    async def scenario() -> None:
+        network = SocketNetwork(MAX_FRAME_BYTES, max_buffered_bytes=limit_bytes)
+        accepted: list[Recorder] = []
+
+        def accept(channel: Channel) -> FrameReceiver:
+            accepted.append(Recorder(channel))
+            return accepted[-1]
+
+        listener = await network.listen("127.0.0.1", 0, accept)
+        listener.start()
+        writers = [await _raw_connection(listener.port) for _ in range(connections)]
+        for writer in writers:
+            writer.write((9_000_000).to_bytes(4, "big") + bytes(900_000))
+        most_bytes = 0
+        for _ in range(200):
+            await asyncio.sleep(0)
+            most_bytes = max(most_bytes, network.held_bytes)
+        assert 0.5 * limit_bytes < most_bytes < 1.1 * limit_bytes + connections * receive_buffers.MIN_RECEIVE_BYTES
+        for writer in writers:
+            writer.close()
+        for recorder in accepted:
+            recorder.channel.close("test over")
+        listener.close()
+
+    run(scenario())
+
+
 def test_whoever_stalls_while_memory_is_exhausted_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receive_buffers, "CHECK_S", 0.01)
 
@@ -546,6 +577,7 @@ def test_a_connection_that_has_its_turn_soon_is_watched_all_the_time(monkeypatch
         monkeypatch.setattr(loop, "remove_reader", changes.append)
         monkeypatch.setattr(turns_module, "SLICE_S", 0.0)
         monkeypatch.setattr(turns_module, "SHORTEST_SLICE_S", 0.0)
+        monkeypatch.setattr(turns_module.Turns, "is_slice_over", lambda _: True)
         for _ in range(100):
             pair.client.channel.send([b"x"])
         pair.client.channel.flush()

@@ -43,6 +43,9 @@ class LeaderEffects(NamedTuple):
     """R20: acks=all writes may now fail with NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
 
 
+_new_effects = tuple.__new__  # half the time of the named tuple's own constructor
+
+
 class PartitionLeader:
     """Leader of one partition in one leader epoch. It only decides: no I/O, no clock."""
 
@@ -142,7 +145,7 @@ class PartitionLeader:
         if self.high_watermark == self._given_high_watermark:
             return None
         self._given_high_watermark = self.high_watermark  # inlined `_decided`: this runs for every append
-        return LeaderEffects(self.high_watermark)
+        return _new_effects(LeaderEffects, (self.high_watermark, None, False, False))
 
     def on_follower_fetch(
         self, replica: BrokerId, fetch_offset: int, log_start_offset: int, now_ms: int

@@ -20,7 +20,8 @@ AMPLE_BELOW_BYTES = 16 * 1024 * 1024
 """Above this, partial frames are copied to memory of their size, and connections receive less at a time."""
 
 REDUCED_RECEIVE_BYTES = 64 * 1024
-MIN_RECEIVE_BYTES = 16 * 1024
+MIN_RECEIVE_BYTES = 8 * 1024
+"""Bytes that a connection may receive while memory is exhausted: every new one may add as much."""
 
 CHECK_S = 1.0
 LEAST_PROGRESS_BYTES = 1024
@@ -96,6 +97,10 @@ class ReceiveBuffers:
         if self.held_bytes < AMPLE_BELOW_BYTES:
             return BUFFER_BYTES
         return MIN_RECEIVE_BYTES if self.is_exhausted else REDUCED_RECEIVE_BYTES
+
+    def has_room_for(self, more_bytes: int) -> bool:
+        """Whether a connection may hold this much more without exhausting memory."""
+        return self._max_held_bytes <= 0 or self.held_bytes + more_bytes < self._limit_bytes
 
     def take(self) -> bytearray:
         return self._spare.pop() if self._spare else bytearray(BUFFER_BYTES)

@@ -146,7 +146,7 @@ class SocketReader:
             channel.receiver.on_frames_done()
 
     def _read_frames(self) -> None:
-        self._channel.last_activity = self._loop.time()
+        self._channel.last_activity = self._turns.now()
         frames = self.frames
         buffer = frames.borrow()
         try:
@@ -166,6 +166,8 @@ class SocketReader:
                     buffer = self._deliver_frames(buffer)
                 if received < len(room) and frames.filled - frames.start < KEEP_BUFFER_ABOVE_BYTES:
                     return  # the socket is empty; within a large frame more may have arrived meanwhile
+                if not (self._buffers.is_memory_ample or self._has_room()):
+                    return  # `_report_held` counts what was received, and mutes this connection if memory is exhausted
         except (BlockingIOError, InterruptedError):
             return
         finally:
@@ -192,7 +194,7 @@ class SocketReader:
             start = end
             if not self._is_reading:
                 break
-            if now() >= turns.slice_end:
+            if now() >= turns.slice_end and turns.is_slice_over():
                 self._queue_up(is_continued=True)
                 break
         if start == filled or channel.is_closed:
@@ -202,6 +204,11 @@ class SocketReader:
         return frames.make_room(buffer) if self._is_reading and not self._is_queued else buffer
 
     # Memory of partial frames (Holder)
+
+    def _has_room(self) -> bool:
+        """Whether this connection may receive more before its memory is counted again."""
+        more_bytes = self.frames.filled - self.frames.start - self.held_bytes
+        return self._channel.is_privileged or self._buffers.has_room_for(more_bytes)
 
     def _report_held(self) -> None:
         """Connections of brokers do not count: they are never muted for clients."""

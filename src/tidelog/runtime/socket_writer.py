@@ -97,7 +97,8 @@ class SocketWriter:
         except OSError as error:
             channel.close(error.strerror or type(error).__name__)
             return
-        self._update_writing()
+        if self._outgoing or self._is_writing:
+            self._update_writing()
 
     def _send_file(self, slice_: FileSlice) -> bool:
         """True if all of it was sent."""

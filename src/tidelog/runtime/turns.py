@@ -73,7 +73,14 @@ class Turns:
         self._last_end = self.now()
 
     def is_slice_over(self) -> bool:
-        return self.now() >= self.slice_end
+        """Whether other work must run now. A slice is extended within the loop turn while no other work is queued."""
+        now = self.now()
+        if now < self.slice_end:
+            return False
+        if self._new or self._continued or now >= self._turn_end:
+            return True
+        self.slice_end = min(now + SLICE_S, self._turn_end)
+        return False
 
     def queue(self, work: Work, *, is_continued: bool = False) -> None:
         """Run `work` later in its own slice."""

@@ -145,9 +145,10 @@ class Connection:
 
     def on_frames_done(self) -> None:
         self._in_wake_up = False
-        self.channel.flush()
-        self._report_unread_bytes()
-        if self._pending or self.is_held or self.channel.backlog_bytes:
+        channel = self.channel
+        channel.flush()
+        if self._pending or self.is_held or channel.backlog_bytes or self._reported_unread_bytes:
+            self._report_unread_bytes()
             self._pause_if_congested()
 
     def on_drained(self) -> None:

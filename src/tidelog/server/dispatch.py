@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from functools import partial
 from importlib import import_module
 from inspect import CORO_CREATED, getcoroutinestate
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
@@ -113,7 +114,8 @@ class Route:
             outcome: HandlerOutcome = self._start_large(bytes(frame), position, context)
         else:
             outcome = self._handle(request, context)
-        return self._run(outcome, context) if isinstance(outcome, Coroutine) else outcome
+        # Not `Coroutine` of collections.abc, whose check calls Python code for every request.
+        return self._run(outcome, context) if isinstance(outcome, CoroutineType) else outcome
 
     async def _start_large(self, frame: bytes, position: int, context: RequestContext) -> Response | None:
         limit = MAX_ELEMENTS.get(self.api_key, MAX_CLIENT_ELEMENTS)
@@ -122,7 +124,7 @@ class Route:
         if isinstance(outcome, Deferred):
             response: Response | None = await outcome.wait()
             return response
-        return await outcome if isinstance(outcome, Coroutine) else outcome
+        return await outcome if isinstance(outcome, CoroutineType) else outcome
 
     def _run(
         self, coroutine: Coroutine[Any, Any, Response | None], context: RequestContext

@@ -78,6 +78,9 @@ class AppendOrigin(Enum):
     """The partition's leader, which has validated the batch: only corruption in transit is checked."""
 
 
+_CLIENT: Final = AppendOrigin.CLIENT  # looking up an enum member takes ten times as long as a name
+
+
 class PreparedBatch(NamedTuple):
     header: BatchHeader
     data: memoryview | bytearray
@@ -125,7 +128,7 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
     header = _HEADER_FIELDS(HEADER.unpack_from(batch))
     base_offset, length, _, magic, crc, attributes, last_delta, first, latest, producer_id, _, sequence, count = header
     if (
-        origin is AppendOrigin.CLIENT
+        origin is _CLIENT
         and magic == MAGIC
         and length == len(batch) - LENGTH_OVERHEAD_BYTES
         and base_offset == 0
