@@ -34,7 +34,7 @@ from tidelog.replication.assignment import LeaderAddress, PartitionAssignment, R
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
-from tidelog.server.control_plane import ControlPlane
+from tidelog.server.control_plane import MAX_ROLES_PER_STEP, ControlPlane
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.handlers.controlled_shutdown import handle_controlled_shutdown
 from tidelog.server.handlers.leader_and_isr import handle_leader_and_isr
@@ -227,6 +227,39 @@ def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
         assert response.error_code == 0
         ((topic),) = response.topics
         assert (topic.topic_id, [each.error_code for each in topic.partition_errors]) == (ORDERS, [56])
+
+    with_broker(scenario)
+
+
+def many_leaderships(count: int) -> Request:
+    filled = batch(CONTROLLER_EPOCH)
+    for index in range(count):
+        filled.add_leader_and_isr([1], "orders", ORDERS, partition(index), is_new=True)
+    return request_of(filled)
+
+
+def test_others_are_served_while_many_partitions_get_their_roles() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        asking = asyncio.ensure_future(told.tell(many_leaderships(5 * MAX_ROLES_PER_STEP)))
+        seen = set()
+        while not asking.done():
+            await asyncio.sleep(0)
+            seen.add(len(told.replicas.assignments))
+        assert seen == {step * MAX_ROLES_PER_STEP for step in range(6)}
+        assert len((await asking).topics[0].partition_errors) == 5 * MAX_ROLES_PER_STEP
+
+    with_broker(scenario)
+
+
+def test_a_broker_that_registers_again_between_two_steps_takes_no_more_roles_of_its_earlier_epoch() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        asking = asyncio.ensure_future(told.tell(many_leaderships(5 * MAX_ROLES_PER_STEP)))
+        while not told.replicas.assignments:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        told.broker_epoch = BROKER_EPOCH + 1
+        response = await asking
+        assert response.error_code == StaleBrokerEpoch.code
+        assert len(told.replicas.assignments) == MAX_ROLES_PER_STEP
 
     with_broker(scenario)
 

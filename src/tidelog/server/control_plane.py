@@ -61,6 +61,9 @@ UNKNOWN_EPOCH = -1
 REGISTRATION_WAIT_S = 10.0
 """Maximum wait of a request for this broker's registration: less than a controller waits for the response."""
 
+MAX_ROLES_PER_STEP = 12
+"""A new log takes a millisecond: directory, segment and metadata files."""
+
 Errors = dict[TopicPartition, KafkaError | None]
 
 
@@ -85,7 +88,7 @@ class Registration(Protocol):
 
 
 class ControlPlane:
-    """Reads the configs of new topics from the store first; the change itself is one step without await."""
+    """Reads the configs of new topics from the store first. Each partition gets its role in one step without await."""
 
     def __init__(
         self,
@@ -116,9 +119,23 @@ class ControlPlane:
         async with self._turn:
             self._check(sender)
             await self._prepare((each.topic_partition.topic, each.topic_id) for each in accepted)
+            return await self._assign_roles(sender, accepted, live_leaders) | refused
+
+    async def _assign_roles(
+        self,
+        sender: Sender,
+        assignments: Sequence[PartitionAssignment],
+        live_leaders: Mapping[BrokerId, LeaderAddress],
+    ) -> Errors:
+        """In steps: the roles of a thousand new partitions take seconds, and clients are served meanwhile."""
+        outcomes: Errors = {}
+        for first in range(0, max(1, len(assignments)), MAX_ROLES_PER_STEP):
+            if first:
+                await asyncio.sleep(0)
             self._check(sender)
-            outcomes = self._replicas.become_leader_or_follower(sender.controller_epoch, accepted, live_leaders)
-            return outcomes | refused
+            step = assignments[first : first + MAX_ROLES_PER_STEP]
+            outcomes |= self._replicas.become_leader_or_follower(sender.controller_epoch, step, live_leaders)
+        return outcomes
 
     async def stop_replicas(self, sender: Sender, stops: Sequence[ReplicaStop]) -> Errors:
         """Raises StaleControllerEpoch, StaleBrokerEpoch."""

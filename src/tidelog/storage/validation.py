@@ -142,14 +142,14 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
     ):
         if len(batch) <= PIECE_BYTES:
             # One kernel call handles the usual case; anything else is validated step by step.
-            policy = settings.cleanup_policy
+            policy, span_ms, age_ms = settings.cleanup_policy, latest - first, now_ms - first
             if (
-                0 <= latest - first <= _MAX_DELTA
+                0 <= span_ms <= _MAX_DELTA
                 and count <= INLINE_STEPS
-                and now_ms - settings.message_timestamp_before_max_ms <= first
-                and first + _MAX_DELTA <= now_ms + settings.message_timestamp_after_max_ms
+                and age_ms <= settings.message_timestamp_before_max_ms
+                and _MAX_DELTA - age_ms <= settings.message_timestamp_after_max_ms
                 and _is_plain(
-                    bytes(batch), HEADER_BYTES, count, latest - first, policy != _DELETE_ONLY and "compact" in policy
+                    bytes(batch), HEADER_BYTES, count, span_ms, policy != _DELETE_ONLY and "compact" in policy
                 )
             ):
                 return _new_prepared_batch(PreparedBatch, (header, batch, NO_TIMESTAMP))
