@@ -1,6 +1,7 @@
 """Deferred: completed once by anybody, mapped, recovered, awaited, abandoned and gathered."""
 
 import asyncio
+import weakref
 from typing import TypeVar
 
 import pytest
@@ -141,3 +142,21 @@ def test_the_first_error_is_that_of_all() -> None:
     parts[1].fail(error)
     parts[0].fail(RequestTimedOut())
     assert whole == [error]
+
+
+class Mistake(Exception):
+    """Unlike built-in exceptions it can be referred to weakly."""
+
+
+@pytest.mark.parametrize("is_abandoned", [False, True])
+def test_an_error_is_not_kept_once_it_is_told(is_abandoned: bool) -> None:
+    """Its traceback holds the frames of those who failed, and with them the request: megabytes in a cycle."""
+    deferred: Deferred[int] = Deferred()
+    deferred.listen(lambda value: None, lambda error: None)
+    if is_abandoned:
+        deferred.abandon()
+    error = Mistake()
+    kept = weakref.ref(error)
+    deferred.fail(error)
+    del error
+    assert kept() is None

@@ -54,10 +54,11 @@ class Deferred(Generic[T]):
                 return
         assert not self.is_completed, "a Deferred is completed once"
         self.is_completed = True
-        self._error = error
         on_error = self._on_error
         self._on_value = self._on_error = self._recover = self.on_abandoned = None
-        if on_error is not None:
+        if on_error is None:
+            self._error = error
+        else:  # not kept: its traceback refers to frames that refer to this object, and to the request
             on_error(error)
 
     def complete(self, outcome: T | Exception) -> None:
@@ -109,9 +110,13 @@ class Deferred(Generic[T]):
     def abandon(self) -> None:
         """The listener is gone. Completing it later has no effect."""
         on_abandoned = self.on_abandoned
-        self._on_value = self._on_error = self.on_abandoned = None
+        self._on_value, self._on_error, self.on_abandoned = None, _ignore, None
         if on_abandoned is not None and not self.is_completed:
             on_abandoned()
+
+
+def _ignore(error: Exception) -> None:
+    """Listener of an abandoned Deferred."""
 
 
 def set_result_unless_done(done: "asyncio.Future[T]", value: T) -> None:
