@@ -41,8 +41,16 @@ def internal_topics(talk: Conversation) -> None:
             talk.ask(f"create {name}, v{version}", request, version)
 
 
+OWN_SETTINGS = {"message.max.decompressed.bytes"}
+"""Kafka does not know them, and takes any value for what it does not know."""
+
+
 def _dynamic_settings() -> list[Setting]:
-    return [known for known in settings_of(BrokerSettings).values() if known.update is not UpdateMode.READ_ONLY]
+    return [
+        known
+        for known in settings_of(BrokerSettings).values()
+        if known.update is not UpdateMode.READ_ONLY and known.name not in OWN_SETTINGS
+    ]
 
 
 @chapter("settings that change while a broker runs, at their limits")

@@ -175,7 +175,7 @@ class Connection:
     # ---- responses
 
     def _on_outcome(self, outcome: Outcome, route: Route, context: RequestContext, frame_bytes: int) -> None:
-        if outcome is None or isinstance(outcome, Response):
+        if not isinstance(outcome, Deferred):
             parts = None if outcome is None else route.encode(outcome, context)
             if self._pending:
                 self._make_ready(self._reserve(0), parts)

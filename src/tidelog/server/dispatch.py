@@ -29,8 +29,10 @@ T = TypeVar("T")
 Outcome: TypeAlias = Response | Deferred[Any] | None
 """The outcome of a request: a response, a response later, or none (acks=0: the client expects no answer)."""
 
-HandlerOutcome: TypeAlias = Outcome | Coroutine[Any, Any, Response | None]
-"""Return type of handlers. `Route.start` runs a coroutine as a task; its callers see an Outcome only."""
+HandlerOutcome: TypeAlias = "Outcome | CoroutineType[Any, Any, Response | None]"
+"""Return type of handlers. `Route.start` runs a coroutine as a task; its callers see an Outcome only.
+
+Not `Coroutine`, an abstract class: its check calls Python code for every request."""
 
 MAX_ELEMENTS_ON_LOOP = 1024
 """Decoding this many takes a few milliseconds without interruption. Larger requests are decoded by a worker."""
@@ -111,10 +113,8 @@ class Route:
             is_trusted = context.connection.channel.is_privileged
             request, _ = self._decode(frame, position, MAX_TRUSTED_ELEMENTS if is_trusted else self._max_elements)
         except TooManyElements:
-            outcome: HandlerOutcome = self._start_large(bytes(frame), position, context)
-        else:
-            outcome = self._handle(request, context)
-        # Not `Coroutine` of collections.abc, whose check calls Python code for every request.
+            return self._run(self._start_large(bytes(frame), position, context), context)
+        outcome: HandlerOutcome = self._handle(request, context)
         return self._run(outcome, context) if isinstance(outcome, CoroutineType) else outcome
 
     async def _start_large(self, frame: bytes, position: int, context: RequestContext) -> Response | None:
