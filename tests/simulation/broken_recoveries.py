@@ -8,13 +8,15 @@ from tests.simulation.broken_rules import high_watermark_before_the_cut
 from tidelog.cluster.image import Broker
 from tidelog.controller import takeover
 from tidelog.controller.takeover_plan import TakeoverPlan, plan_takeover
+from tidelog.replication import alter_log_dirs
 from tidelog.replication.follower import FollowerState, PartitionFollower
 from tidelog.storage import closing
+from tidelog.storage.future_logs import FutureLogs
 from tidelog.storage.loader import _Loading
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
-from tidelog.types import NO_LEADER_EPOCH, BrokerId
+from tidelog.types import NO_LEADER_EPOCH, BrokerId, TopicPartition
 
 
 @contextmanager
@@ -41,6 +43,37 @@ def marked_clean_though_logs_failed_to_close() -> Iterator[None]:
         patch.object(closing, "_close_logs", swallow),
         patch.object(_Loading, "_is_unchanged_since_close", lambda self: True),
     ):
+        yield
+
+
+@contextmanager
+def future_logs_keep_their_own_high_watermark() -> Iterator[None]:
+    """R30: a log that is swapped in goes on from the high watermark that its copy had last."""
+    take_over_state = Log.take_over_state
+
+    def keep_it(self: Log, current: Log) -> None:
+        high_watermark = self.high_watermark
+        take_over_state(self, current)
+        self.high_watermark = high_watermark
+
+    with patch.object(Log, "take_over_state", keep_it), patch.object(alter_log_dirs, "follow_offsets", _follow_start):
+        yield
+
+
+def _follow_start(current: Log, future: Log) -> None:
+    if future.log_start_offset < current.log_start_offset:
+        future.raise_high_watermark(current.log_start_offset)
+        future.advance_log_start_offset(current.log_start_offset)
+
+
+@contextmanager
+def truncations_of_current_logs_only() -> Iterator[None]:
+    """R30: a future log keeps the records that its current log has removed, and gets the others after them."""
+
+    def nothing(self: FutureLogs, topic_partition: TopicPartition, offset: int) -> None:
+        """It may have them."""
+
+    with patch.object(FutureLogs, "_on_truncated", nothing):
         yield
 
 

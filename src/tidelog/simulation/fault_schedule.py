@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.simulation.swarm import ALL_FAULTS, SwarmConfig
+from tidelog.simulation.swarm import FAILED_LOG_DIR, FAULTS, SwarmConfig
 from tidelog.types import BrokerId
 
 LEADER, CONTROLLER = 0, -1
@@ -13,6 +13,7 @@ DURATIONS_MS = (100, 1000, 3000, 10_000)
 DETAILS = 10_000
 FIRST_FAULT_MS = 500
 MOST_FAULTS = 400
+FAILED_LOG_DIR_SOURCE = 37
 
 
 class FaultEvent(NamedTuple):
@@ -30,15 +31,24 @@ class FaultEvent(NamedTuple):
 
 
 def draw_schedule(config: SwarmConfig) -> list[FaultEvent]:
-    randomness = SeededRandomness(config.seed * 7919 + 1)
-    kinds = [kind for kind in ALL_FAULTS if kind in config.faults]
+    kinds = [kind for kind in FAULTS if kind in config.faults]
+    events = _draw_events(config, SeededRandomness(config.seed * 7919 + 1), kinds, 1)
+    if FAILED_LOG_DIR in config.faults:  # besides the others, which stay where they are
+        own = SeededRandomness(config.seed * 7919 + FAILED_LOG_DIR_SOURCE)
+        events += _draw_events(config, own, [FAILED_LOG_DIR], len(events) + 1, pause_factor=3)
+    return sorted(events, key=lambda event: event.at_s)
+
+
+def _draw_events(
+    config: SwarmConfig, randomness: SeededRandomness, kinds: list[str], first: int, pause_factor: int = 1
+) -> list[FaultEvent]:
     events: list[FaultEvent] = []
     at_ms = FIRST_FAULT_MS
     while kinds and len(events) < MOST_FAULTS:
-        at_ms += randomness.below(config.longest_pause_ms)
+        at_ms += randomness.below(config.longest_pause_ms * pause_factor)
         if at_ms >= config.fault_duration_s * 1000:
             break
-        events.append(_draw_event(randomness, len(events) + 1, at_ms, kinds, config.brokers))
+        events.append(_draw_event(randomness, first + len(events), at_ms, kinds, config.brokers))
     return events
 
 
