@@ -1,5 +1,6 @@
 """`tidelog up`, `status`, `kill`, `start` and `down` as a user meets them, with one broker."""
 
+import json
 import os
 import signal
 import socket
@@ -60,6 +61,17 @@ def test_detached_cluster_takes_writes_when_the_command_returns(cluster: LocalCl
         "stray_logs": [],
         "offline_log_dirs": {},
     }
+
+
+def test_the_disks_of_a_broker_are_shown(cluster: LocalCluster) -> None:
+    cluster.up()
+    produce(cluster.bootstrap, "greetings", "hello")
+    ended = tidelog("broker", "disks", "--bootstrap", cluster.bootstrap)
+    assert ended.returncode == 0, ended
+    assert ended.stdout.splitlines()[1].split()[:3] == ["1", str(cluster.data / "broker-1"), "online"]
+    shown = json.loads(tidelog("broker", "disks", "--json", "--bootstrap", cluster.bootstrap).stdout)
+    assert [(each["state"], each["partitions"]) for each in shown["directories"]] == [("online", 1)]
+    assert shown["moves"] == []
 
 
 def test_state_is_kept_between_runs(cluster: LocalCluster) -> None:

@@ -16,6 +16,7 @@ from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
 from tidelog.runtime.workers import SimulatedWorkers
+from tidelog.storage.future_logs import FutureLogs
 from tidelog.storage.log import Log
 from tidelog.types import TopicPartition
 
@@ -324,5 +325,29 @@ def test_a_quota_slows_a_move() -> None:
         stage.moves.alter(ORDERS, THREE)
         await stage.settled()
         assert asyncio.get_running_loop().time() - began_s >= size / 100
+
+    on_stage(scenario)
+
+
+def test_without_the_truncation_of_future_logs_other_records_would_be_swapped_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rule is needed: a log that is cut and written again between two steps of a move looks like its copy."""
+    monkeypatch.setattr(FutureLogs, "_on_truncated", lambda *_: None)
+
+    async def scenario(stage: Stage) -> None:
+        stage.follow(5)
+        append_many(stage.log, 40)
+        stage.moves.quota = SlowQuota()
+        stage.moves.alter(ORDERS, TWO)
+        await asyncio.sleep(0.1)
+        copied = stage.logs.future.logs[ORDERS].log_end_offset
+        assert 0 < copied < 40
+        stage.partition.truncate_to(1, leader_epoch=5)
+        for number in range(40):
+            stage.log.append_as_leader(batch_of(b"other %d" % number), 6)
+        expected = values(stage.log)
+        await stage.settled()
+        assert values(stage.log) != expected
 
     on_stage(scenario)

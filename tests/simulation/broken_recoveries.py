@@ -11,12 +11,11 @@ from tidelog.controller.takeover_plan import TakeoverPlan, plan_takeover
 from tidelog.replication import alter_log_dirs
 from tidelog.replication.follower import FollowerState, PartitionFollower
 from tidelog.storage import closing
-from tidelog.storage.future_logs import FutureLogs
 from tidelog.storage.loader import _Loading
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
-from tidelog.types import NO_LEADER_EPOCH, BrokerId, TopicPartition
+from tidelog.types import NO_LEADER_EPOCH, BrokerId
 
 
 @contextmanager
@@ -64,17 +63,6 @@ def _follow_start(current: Log, future: Log) -> None:
     if future.log_start_offset < current.log_start_offset:
         future.raise_high_watermark(current.log_start_offset)
         future.advance_log_start_offset(current.log_start_offset)
-
-
-@contextmanager
-def truncations_of_current_logs_only() -> Iterator[None]:
-    """R30: a future log keeps the records that its current log has removed, and gets the others after them."""
-
-    def nothing(self: FutureLogs, topic_partition: TopicPartition, offset: int) -> None:
-        """It may have them."""
-
-    with patch.object(FutureLogs, "_on_truncated", nothing):
-        yield
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from tests.simulation.broken_offices import (
 )
 from tests.simulation.broken_recoveries import (
     empty_stores_taken_for_new_clusters,
+    future_logs_keep_their_own_high_watermark,
     high_watermark_before_a_cut_learned_by_fetching,
     marked_clean_though_logs_failed_to_close,
     parting_points_learned_by_fetching,
@@ -33,7 +34,7 @@ from tests.simulation.broken_rules import (
     without_second_question,
 )
 from tidelog.simulation.chaos import Verdict, run_events
-from tidelog.simulation.swarm import CONDITIONS, FAULTS, WORK
+from tidelog.simulation.swarm import ALL_FAULTS, CONDITIONS, DISK_MOVES, WORK
 
 FAULTS_S = 8.0
 """How long faults strike in a run that looks for a mistake: the beginning of what the seed draws."""
@@ -54,7 +55,7 @@ class Mistake(NamedTuple):
 
 
 def _names(*names: str) -> frozenset[str]:
-    assert set(names) <= {*FAULTS, *CONDITIONS, *WORK}, names
+    assert set(names) <= {*ALL_FAULTS, *CONDITIONS, *WORK, DISK_MOVES}, names
     return frozenset(names)
 
 
@@ -152,6 +153,12 @@ MISTAKES: Mapping[str, Mistake] = {
         _names("short_stop"),
         _names("short_stop"),
     ),
+    "future-log-keeps-its-high-watermark": Mistake(
+        "R30",
+        "a log that moved to another log directory has the high watermark of its copy",
+        future_logs_keep_their_own_high_watermark,
+        _names(DISK_MOVES),
+    ),
     "followers-given-up": Mistake(
         "R5",
         "a follower short of descriptors gives up for good",
@@ -189,6 +196,7 @@ FOUND_BY: Mapping[str, tuple[int, ...]] = {
     "nobody-eligible": (986, 2587, 4242, 2953, 1474),
     "first-one-back-leads": (4242, 986, 3403),
     "marked-clean-after-failure": (955,),
+    "future-log-keeps-its-high-watermark": (172, 70, 437),
     "followers-given-up": (4463,),
     "refused-roles-forgotten": (1788, 2302, 2236),
     "deletion-answers-of-any-attempt": (1788,),

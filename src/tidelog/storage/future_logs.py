@@ -9,17 +9,21 @@ from collections.abc import Callable
 
 from tidelog.errors import InvalidTopic, KafkaStorageError
 from tidelog.storage.checkpointing import CheckpointWriter
+from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.deletions import Deletions
 from tidelog.storage.loader import create_log
 from tidelog.storage.log import Log
 from tidelog.storage.log_directories import LogDirectories
-from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, LogDirectory, StorageContext
+from tidelog.storage.log_directory import LogDirectory, StorageContext
 from tidelog.storage.partition_names import deletion_name, future_name, partition_name, stray_name
 from tidelog.storage.replaced_logs import read_replaced, remove_marker, write_replaced
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+SWAPPED_OFFSETS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS)
+"""Checkpoints that must have the future log before it becomes the current one."""
 
 
 class FutureLogs:
@@ -179,7 +183,7 @@ class FutureLogs:
         directory = log.directory
         if not await directory.run(write_replaced, self._context.disk, log.path, replaced | {source_id}):
             return False
-        written = [await self._checkpoints.write_in(directory, name) for name in CHECKPOINTED_OFFSETS]
+        written = [await self._checkpoints.write_in(directory, name) for name in SWAPPED_OFFSETS]
         return await self._cleaner.checkpoints.write_in(directory) and all(written) and not log.is_deleted
 
     def swap(self, topic_partition: TopicPartition) -> Log:
