@@ -26,12 +26,12 @@ class MixedCluster:
     def __init__(self, directory: Path, zookeeper: str, kafkas: Sequence[int]) -> None:
         self.trio = Trio(directory, zookeeper)
         self.brokers: dict[int, Broker] = {
-            broker_id: self._broker(broker_id, is_kafka=broker_id in kafkas) for broker_id in BROKER_IDS
+            broker_id: self.new_broker(broker_id, is_kafka=broker_id in kafkas) for broker_id in BROKER_IDS
         }
         self.admin = AdminClient({"bootstrap.servers": self.trio.bootstrap, "log_level": 0})
         self.places = [(TOPIC, partition) for partition in range(PARTITIONS)]
 
-    def _broker(self, broker_id: int, *, is_kafka: bool) -> Broker:
+    def new_broker(self, broker_id: int, *, is_kafka: bool) -> Broker:
         settings = self.trio.settings(broker_id) | SHORT_SESSIONS
         port, directory = self.trio.ports[broker_id], self.trio.directories[broker_id]
         if is_kafka:

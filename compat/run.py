@@ -17,6 +17,7 @@ from compat import (
     coordinators_of_kafka,
     group_tools,
     matrix,
+    migration,
     mixed_cluster,
     own_commands,
     reassignment_tools,
@@ -114,6 +115,8 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
     checks[f"`tidelog partition` and `tidelog broker` with three brokers of Kafka {KAFKA_3}"] = own_commands.check_three
     checks[f"`tidelog partition` and `tidelog broker` with Kafka {KAFKA_4}"] = own_commands.check_one
     checks[f"Brokers of Tidelog and Kafka {KAFKA_3} are one cluster, and hold the same bytes"] = mixed_cluster.check
+    title = f"Brokers of Kafka {KAFKA_3} are replaced by Tidelog one by one, and back, under load"
+    checks[title] = migration.check
     return checks
 
 
