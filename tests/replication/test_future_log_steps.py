@@ -9,7 +9,7 @@ from tidelog.replication.future_log_steps import (
     common_end,
     next_step,
 )
-from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
 
 
 class StubLog:
@@ -19,7 +19,7 @@ class StubLog:
         self.leader_epochs = LeaderEpochs([EpochEntry(*each) for each in epochs])
         self.recovery_point = recovery_point
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochEntry:
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
 

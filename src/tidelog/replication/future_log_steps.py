@@ -4,7 +4,7 @@
 
 from typing import NamedTuple, Protocol, TypeAlias
 
-from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEnd, LeaderEpochs
 
 
 class MovedLog(Protocol):
@@ -17,7 +17,7 @@ class MovedLog(Protocol):
     @property
     def recovery_point(self) -> int: ...
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochEntry: ...
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd: ...
 
 
 class CopyFrom(NamedTuple):
