@@ -45,7 +45,7 @@ def test_a_group_goes_on_after_what_was_printed(broker: RunningBroker) -> None:
     read = ["consume", "numbers", "--group", "counters", "--from-beginning"]
     assert good(broker, *read, "--max-messages", "3") == "0\n1\n2\n"
     assert good(broker, *read, "--max-messages", "4") == "3\n4\n5\n6\n"
-    assert good(broker, *read, "--max-messages", "3", "--format", "%o") == "7\n8\n9\n"
+    assert good(broker, *read, "--rack", "here", "--max-messages", "3", "--format", "%o") == "7\n8\n9\n"
     assert "Empty" in good(broker, "group", "describe", "counters")
 
 

@@ -79,7 +79,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--rack",
         metavar="NAME",
         type=name_option,
-        default="",
         help="read from replicas in this rack (client.rack), if the brokers' replica.selector.class is rack-aware",
     )
     _add_limits(parser)
@@ -124,7 +123,7 @@ async def _consume(cluster: "Cluster", options: argparse.Namespace) -> None:
         )
     if options.group is None and options.instance_id is not None:
         raise CommandError("--instance-id needs --group")
-    cluster.client_rack = options.rack
+    cluster.client_rack = options.rack or ""
     partitions = await _partitions(cluster, options)
     printer = _Printer(options)
     try:
