@@ -6,6 +6,7 @@ import errno
 import pytest
 
 from tests.server.harness import Client, World, with_broker
+from tests.server.test_configs import SET, THIS_BROKER, change
 from tests.server.test_describe_log_dirs import describe
 from tidelog.errors import KafkaStorageError, LogDirNotFound, ReplicaNotAvailable
 from tidelog.protocol.messages.alter_replica_log_dirs import (
@@ -126,5 +127,28 @@ def test_a_broker_starts_without_a_log_dir_that_cannot_be_read() -> None:
             await asyncio.sleep(1)
             assert broker.statistics().offline_partitions == 0
             assert broker.replicas.get("t", 1).log.log_end_offset == 1
+
+    run_virtually(main())
+
+
+def test_a_move_takes_the_time_that_its_rate_demands() -> None:
+    async def main() -> None:
+        world, name = World(), "replica.alter.log.dirs.io.max.bytes.per.second"
+        async with world.broker(log_dirs=("/a", "/b")) as broker:
+            services = broker._services
+            services.alter_log_dirs.copy_bytes = 1000
+            client = await world.connect()
+            await client.create_topic("t")
+            for _ in range(50):
+                await client.produce("t", b"x" * 900)
+            assert await change(client, THIS_BROKER, (name, SET, "5000")) == 0
+            started_s = services.clock.monotonic()
+            assert await alter(client, "/b") == 0
+            while not services.alter_log_dirs.swaps:
+                await asyncio.sleep(0.01)
+            took_s = services.clock.monotonic() - started_s
+            moved_bytes = services.quotas.alter_log_dirs.total_bytes
+            assert moved_bytes >= 45_000
+            assert 0.85 < took_s / (moved_bytes / 5000) < 1.15
 
     run_virtually(main())

@@ -75,7 +75,9 @@ class Services:
             seams.clock,
             lambda: cluster.settings.max_incremental_fetch_session_cache_slots,
         )
-        self.alter_log_dirs = AlterLogDirsManager(self.logs, self.replicas.get, seams.clock, seams.workers)
+        self.alter_log_dirs = AlterLogDirsManager(
+            self.logs, self.replicas.get, seams.clock, seams.workers, self.quotas.alter_log_dirs
+        )
         self.replicas.on_leadership_change.append(self.alter_log_dirs.on_roles)
         self._tasks = SideTasks(_on_failure)
 
