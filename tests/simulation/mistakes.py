@@ -193,7 +193,7 @@ FOUND_BY: Mapping[str, tuple[int, ...]] = {
     "unfenced-controller-writes": (4775, 1936, 1494, 3985, 3463),
     "store-taken-for-new": (1374,),
     "elections-forget-incarnations": (519,),
-    "nobody-eligible": (986, 2587, 4242, 2953, 1474),
+    "nobody-eligible": (2292, 986, 2587, 4242, 2953, 1474),
     "first-one-back-leads": (4242, 986, 3403),
     "marked-clean-after-failure": (955,),
     "future-log-keeps-its-high-watermark": (172, 70, 437),
