@@ -183,6 +183,10 @@ class InvalidPartitions(KafkaError, code=37):
     """The number of partitions is not allowed."""
 
 
+class ClusterAuthorizationFailed(KafkaError, code=31):
+    """The request is reserved for brokers, or for principals with permissions on the cluster."""
+
+
 class InvalidReplicationFactor(KafkaError, code=38):
     """The replication factor is below 1 or above the number of live brokers."""
 

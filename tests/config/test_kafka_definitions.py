@@ -8,6 +8,7 @@ import pytest
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.group import ConsumerGroupSettings
 from tidelog.config.setting import Setting, default_text, settings_of
+from tidelog.config.ssl import ssl_setting_names
 from tidelog.config.topic import TopicSettings
 
 DELIBERATE_DIFFERENCES = {
@@ -48,6 +49,9 @@ KAFKA_3_9_SETTINGS = {
     "zookeeper.session.timeout.ms",
 }
 
+
+NOT_COMPARED = {"security.inter.broker.protocol"} | ssl_setting_names()
+"""Taken from Kafka's documentation. Their definitions have not been printed yet."""
 
 LEVELS = {"topic": TopicSettings, "broker": BrokerSettings, "group": ConsumerGroupSettings}
 
@@ -97,5 +101,5 @@ def test_a_setting_has_the_type_default_bounds_and_update_mode_of_kafka(definiti
 def test_every_declared_setting_was_compared() -> None:
     compared = {(found.level, found.name) for found in kafka_definitions()}
     declared = {(level, name) for level, declaring in LEVELS.items() for name in settings_of(declaring)}
-    own = {("broker", name) for name in OWN_SETTINGS | KAFKA_3_9_SETTINGS}
+    own = {("broker", name) for name in OWN_SETTINGS | KAFKA_3_9_SETTINGS | NOT_COMPARED}
     assert declared - compared == own | {("topic", name) for name in OWN_TOPIC_SETTINGS}

@@ -59,11 +59,11 @@ def test_a_file_that_is_not_text_is_one_clear_sentence(tmp_path: Path) -> None:
 
 def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        load_broker_settings(None, ["num.io.threads=8", "zookeeper.set.acl=false", "ssl.client.auth=none"])
+        load_broker_settings(None, ["num.io.threads=8", "zookeeper.set.acl=false", "ssl.protocol=TLSv1.3"])
     assert [record.getMessage() for record in caplog.records] == [
         "Kafka setting has no effect place=--set name=num.io.threads",
         "Kafka setting has no effect place=--set name=zookeeper.set.acl",
-        "Kafka setting has no effect place=--set name=ssl.client.auth",
+        "Kafka setting has no effect place=--set name=ssl.protocol",
     ]
 
 
@@ -73,15 +73,12 @@ def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureF
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users=User:admin",
         "allow.everyone.if.no.acl.found=false",
-        "ssl.client.auth=required",
-        "ssl.client.auth=requested",
-        "ssl.keystore.location=/etc/keystore.jks",
-        "security.inter.broker.protocol=SSL",
-        "security.inter.broker.protocol=SASL_PLAINTEXT",
+        "ssl.engine.factory.class=x.Factory",
+        "ssl.provider=BC",
         "sasl.enabled.mechanisms=SCRAM-SHA-512",
         "sasl.jaas.config=secret",
         "sasl.mechanism.inter.broker.protocol=PLAIN",
-        "listener.name.plaintext.ssl.client.auth=required",
+        "listener.name.plaintext.ssl.engine.factory.class=x.Factory",
         "listener.name.outside.scram-sha-512.sasl.jaas.config=secret",
         "principal.builder.class=x.Builder",
         "delegation.token.secret.key=secret",
@@ -96,9 +93,9 @@ def test_a_setting_that_would_guard_a_broker_is_not_silently_left_out(given: str
     assert "secret" not in mistakes(given)[0].replace(name, "")
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
 def test_a_listener_that_would_be_guarded_is_not_opened_unguarded(protocol: str) -> None:
-    unsupported = f"--set: listeners: listener {{}} has protocol {protocol}; only PLAINTEXT is supported"
+    unsupported = f"--set: listeners: listener {{}} has protocol {protocol}; supported: PLAINTEXT, SSL"
     assert unsupported.format(protocol) in mistakes(f"listeners={protocol}://127.0.0.1:9092")
     named = ["listeners=OUTSIDE://127.0.0.1:9092", f"listener.security.protocol.map=OUTSIDE:{protocol}"]
     assert unsupported.format("OUTSIDE") in mistakes(*named)
@@ -149,7 +146,10 @@ def test_node_id_and_broker_id_are_one() -> None:
         ("listeners=", "--set: listeners: at least one listener must be given"),
         ("listeners=9092", "--set: listeners: expected NAME://host:port, found '9092'"),
         ("listeners=PLAINTEXT://a:99999", "--set: listeners: expected NAME://host:port, found 'PLAINTEXT://a:99999'"),
-        ("listeners=SSL://a:1", "--set: listeners: listener SSL has protocol SSL; only PLAINTEXT is supported"),
+        (
+            "listeners=SASL_SSL://a:1",
+            "--set: listeners: listener SASL_SSL has protocol SASL_SSL; supported: PLAINTEXT, SSL",
+        ),
         ("listeners=X://a:1", "--set: listeners: listener.security.protocol.map has no protocol for listener X"),
         (
             "advertised.listeners=PLAINTEXT://0.0.0.0:1",

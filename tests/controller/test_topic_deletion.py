@@ -121,7 +121,7 @@ def test_a_late_answer_to_a_plain_stop_is_not_taken_for_a_deletion() -> None:
         cluster = await ControlledCluster.start()
         await cluster.create_topic("orders", [(1, 2)])
         cluster.brokers.silent = {2}
-        await cluster.controllers[1].controlled_shutdown(2, -1)
+        await cluster.controllers[1].controlled_shutdown(2, cluster.controllers[1]._term.context.brokers[2].epoch)  # type: ignore[union-attr]
         await ask_to_delete(cluster, "orders")
         assert cluster.stops(2) == [("orders", 0, False), ("orders", 0, True)]
         *_, to_the_stop, to_the_deletion = cluster.brokers.held_back

@@ -96,6 +96,14 @@ class World:
         await self.network.connect("127.0.0.1", port, attach)
         return clients[0]
 
+    async def connect_as_broker(self, broker: Broker, client_id: str = "test", port: int = 9092) -> "Client":
+        """A client that has proved to be a broker: it may play followers."""
+        earlier = set(broker.acceptor.registry._connections)
+        client = await self.connect(client_id, port)
+        (connection,) = set(broker.acceptor.registry._connections) - earlier
+        connection.trust()
+        return client
+
 
 class Client:
     """Sends requests and hands out the answers by correlation id; pipelines as many as one likes."""
@@ -106,6 +114,7 @@ class Client:
         self.closed_because: str | None = None
         self.order_of_answers: list[int] = []
         self._next_id = 0
+        self.broker_epoch = -1  # for requests of a controller
         self._waiting: dict[int, tuple[int, int, asyncio.Future[Response]]] = {}
 
     def start(self, request: Request, version: int) -> asyncio.Future[Response]:

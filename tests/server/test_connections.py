@@ -170,6 +170,7 @@ class SlowChannel:
     peer_host, peer_port = "slow", 1
     last_activity = 0.0
     is_privileged = False
+    peer_subject: str | None = None
     backlog_memory_bytes = 0  # what is fetched is in files
 
     def __init__(self) -> None:

@@ -17,6 +17,7 @@ from tidelog.config.topic import TopicSettings
 from tidelog.controller.registration import prepare_store
 from tidelog.controller.request_batch import LEADER_DURING_DELETE, RequestBatch
 from tidelog.errors import (
+    ClusterAuthorizationFailed,
     KafkaError,
     KafkaStorageError,
     NotController,
@@ -125,7 +126,8 @@ class ToldBroker:
         changes = ConfigChanges(self.cluster, lambda: self.store, VirtualClock(loop))
         plane = ControlPlane(self.cluster, self.replicas, changes, self)  # type: ignore[arg-type]
         services = SimpleNamespace(control_plane=plane)
-        self.connection = SimpleNamespace(trusted=0, trust=self._on_trusted)
+        session = SimpleNamespace(is_inter_broker=True)
+        self.connection = SimpleNamespace(trusted=0, trust=self._on_trusted, session=session)
         self.call = RequestContext(services, self.connection, 7, 1, "controller")  # type: ignore[arg-type]
 
     def _on_trusted(self) -> None:
@@ -267,8 +269,9 @@ def test_a_broker_that_registers_again_between_two_steps_takes_no_more_roles_of_
 def test_whoever_knows_the_epoch_of_this_broker_is_no_client() -> None:
     async def scenario(told: ToldBroker) -> None:
         request: Any = leadership()
-        request.broker_epoch = -1
-        await told.tell(request)
+        for epoch, code in ((-1, ClusterAuthorizationFailed.code), (2**62, StaleBrokerEpoch.code)):
+            request.broker_epoch = epoch
+            assert (await told.tell(request)).error_code == code
         assert told.connection.trusted == 0
         request.broker_epoch = BROKER_EPOCH
         await told.tell(request)
@@ -278,13 +281,23 @@ def test_whoever_knows_the_epoch_of_this_broker_is_no_client() -> None:
 
 
 def test_a_follower_that_knows_its_own_epoch_is_no_client() -> None:
-    trusted: list[int] = []
+    trusted: list[tuple[int, bool]] = []
     image = SimpleNamespace(brokers={2: SimpleNamespace(epoch=70)})
     services = SimpleNamespace(cluster=SimpleNamespace(image=image))
-    for replica_id, epoch in ((2, -1), (2, 69), (3, 70), (2, 70)):
-        connection = SimpleNamespace(trust=lambda epoch=epoch: trusted.append(epoch))
-        RequestContext(services, connection, 16, 1, "x").trust_follower(replica_id, epoch)  # type: ignore[arg-type]
-    assert trusted == [70]
+    for replica_id, epoch, is_inter_broker in (
+        (2, -1, True),
+        (2, 69, True),
+        (3, 70, True),
+        (2, 70, False),
+        (2, 70, True),
+    ):
+        connection = SimpleNamespace(
+            is_privileged=False,
+            session=SimpleNamespace(is_inter_broker=is_inter_broker),
+            trust=lambda each=(replica_id, is_inter_broker): trusted.append(each),
+        )
+        RequestContext(services, connection, 16, 1, "x").trust_broker(replica_id, epoch)  # type: ignore[arg-type]
+    assert trusted == [(2, True)]
 
 
 def test_a_log_is_made_with_the_settings_of_a_topic_that_nobody_spoke_of_before() -> None:
@@ -384,8 +397,8 @@ def test_what_was_meant_for_an_earlier_life_of_the_broker_is_refused(request_: R
         told.broker_epoch = BROKER_EPOCH + 1
         assert (await told.tell(request_)).error_code == StaleBrokerEpoch.code
         assert (told.replicas.assignments, told.replicas.stops, told.cluster.image.topics) == ([], [], {})
-        told.broker_epoch = BROKER_EPOCH - 1  # registered anew, but not yet told so
-        assert (await told.tell(request_)).error_code == 0
+        told.broker_epoch = BROKER_EPOCH - 1  # nobody can know an epoch before this broker: it was guessed
+        assert (await told.tell(request_)).error_code == StaleBrokerEpoch.code
 
     with_broker(scenario)
 
@@ -535,7 +548,8 @@ def test_a_leaving_broker_is_told_what_it_still_leads(
     async def main() -> None:
         controller = SimpleNamespace(controlled_shutdown=controlled_shutdown)
         services = SimpleNamespace(membership=SimpleNamespace(controller=controller))
-        call = RequestContext(services, None, 3, 1, "x")  # type: ignore[arg-type]
+        connection = SimpleNamespace(session=SimpleNamespace(is_inter_broker=True))
+        call = RequestContext(services, connection, 3, 1, "x")  # type: ignore[arg-type]
         response = await handle_controlled_shutdown(ControlledShutdownRequest(broker_id=3, broker_epoch=99), call)
         assert (response.error_code, response.remaining_partitions) == (code, remaining)
 

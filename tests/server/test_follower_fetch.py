@@ -112,7 +112,7 @@ def with_leader(scenario: Callable[[Led], Awaitable[None]], count: int = 1) -> N
     async def main() -> None:
         world = World()
         async with world.broker(replica_lag_time_max_ms=600_000) as broker:
-            client = await world.connect()
+            client = await world.connect_as_broker(broker)
             await client.create_topic("t", count)
             led = Led(world, broker, client)
             led.assign(count=count)
@@ -159,7 +159,7 @@ def test_a_follower_waits_for_the_end_of_the_log_and_not_for_the_high_watermark(
         await led.client.produce("t", b"x", acks=1)
         await led.fetch_as(FOLLOWER, 0)
         waiting = led.client.start(follower_request(FOLLOWER, 1, max_wait_ms=30_000), 12)
-        other = Led(led.world, led.broker, await led.world.connect())
+        other = Led(led.world, led.broker, await led.world.connect_as_broker(led.broker))
         await other.fetch_as(SECOND, 1)
         await asyncio.sleep(1)
         assert led.partition().log.high_watermark == 1
@@ -311,7 +311,7 @@ def test_a_high_watermark_that_another_follower_raised_is_told_with_the_next_ans
         for index in range(2):
             reader.wants("t", index, 0)
         await reader.fetch()
-        other = Led(led.world, led.broker, await led.world.connect())
+        other = Led(led.world, led.broker, await led.world.connect_as_broker(led.broker))
         await other.client.produce("t", b"x", acks=1)
         assert list(await reader.fetch()) == [0]
         reader.wants("t", 0, 1)

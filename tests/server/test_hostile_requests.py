@@ -31,6 +31,7 @@ from tidelog.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from tidelog.runtime.virtual_time import run_virtually
+from tidelog.simulation.inspection import registered_epoch
 
 CONTROLLER_EPOCH = 1
 TOPIC_ID = b"h" * 16
@@ -62,6 +63,7 @@ async def give_roles(client: Client, topic: str, *states: LeaderAndIsrPartitionS
     request = LeaderAndIsrRequest(
         controller_id=0,
         controller_epoch=CONTROLLER_EPOCH,
+        broker_epoch=client.broker_epoch,
         topic_states=[LeaderAndIsrTopicState(topic, TOPIC_ID, list(states))],
         live_leaders=[LeaderAndIsrLiveLeader(7, "nowhere", 1)],
     )
@@ -87,6 +89,7 @@ async def update(client: Client, topic: str, *indexes: int, listener: str = "X",
     request = UpdateMetadataRequest(
         controller_id=0,
         controller_epoch=CONTROLLER_EPOCH,
+        broker_epoch=client.broker_epoch,
         topic_states=[UpdateMetadataTopicState(topic, TOPIC_ID, states)],
         live_brokers=[UpdateMetadataBroker(9, [UpdateMetadataEndpoint(-1, "", listener, protocol)], None)],
     )
@@ -96,7 +99,10 @@ async def update(client: Client, topic: str, *indexes: int, listener: str = "X",
 async def stop(client: Client, topic: str, *indexes: int) -> list[int]:
     states = [StopReplicaPartitionState(index, -1, True) for index in indexes]
     request = StopReplicaRequest(
-        controller_id=0, controller_epoch=CONTROLLER_EPOCH, topic_states=[StopReplicaTopicState(topic, states)]
+        controller_id=0,
+        controller_epoch=CONTROLLER_EPOCH,
+        broker_epoch=client.broker_epoch,
+        topic_states=[StopReplicaTopicState(topic, states)],
     )
     return [each.error_code for each in (await client.ask(request, 4, StopReplicaResponse)).partition_errors]
 
@@ -114,6 +120,7 @@ def check(scenario: Callable[[World, Client], Awaitable[None]]) -> None:
     """Whatever it does: what was there before works afterwards, on the same connection."""
 
     async def main(world: World, client: Client) -> None:
+        client.broker_epoch = registered_epoch(world.store_state, 0) or -1
         await client.create_topic("orders")
         assert (await client.produce("orders", b"before")).error_code == NO_ERROR
         logs = log_names(world)
@@ -271,7 +278,7 @@ def test_followers_that_do_not_exist_are_not_remembered() -> None:
     async def main() -> None:
         world = World()
         async with world.broker() as broker:
-            client = await world.connect()
+            client = await world.connect_as_broker(broker)
             await client.create_topic("orders")
             for replica_id in range(100):
                 await fetch(client, wanted(), replica_id=replica_id)

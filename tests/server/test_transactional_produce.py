@@ -95,6 +95,7 @@ class Stage:
         self.coordinator = other
         """Its connection: answers on one connection come in order, and a produce may be waiting on the other."""
         self.verifier = FakeVerifier()
+        self._broker = broker._membership.broker
         broker._services.coordinators.verifier = self.verifier  # type: ignore[assignment]
 
     def start(
@@ -159,7 +160,8 @@ class Stage:
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
         )
-        response = await self.coordinator.ask(WriteTxnMarkersRequest([marker]), version, WriteTxnMarkersResponse)
+        request = WriteTxnMarkersRequest([marker], broker_id=self._broker.id, broker_epoch=self._broker.epoch)
+        response = await self.coordinator.ask(request, version, WriteTxnMarkersResponse)
         [result] = response.markers
         assert result.producer_id == producer_id
         return [partition.error_code for partition in result.topics[0].partitions]

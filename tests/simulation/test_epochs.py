@@ -45,6 +45,7 @@ from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicState,
 )
 from tidelog.simulation.cluster import LATENCY_S, PORT, SimulatedCluster, host_of
+from tidelog.simulation.inspection import registered_epoch
 from tidelog.store.interface import Set
 
 
@@ -201,6 +202,7 @@ async def appoint(cluster: SimulatedCluster, leader: int, told: Sequence[int]) -
         live_leaders=[LeaderAndIsrLiveLeader(leader, host_of(leader), PORT)],
     )
     for broker_id in told:
+        request.broker_epoch = registered_epoch(cluster.store_state, broker_id) or -1
         assert (await ask(cluster, broker_id, request, LeaderAndIsrResponse)).error_code == 0
 
 

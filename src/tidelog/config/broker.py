@@ -9,12 +9,13 @@ from tidelog.config.listeners import (
     EVERY_INTERFACE,
     LOOPBACK,
     Endpoint,
+    inter_broker_listener,
     parse_address,
     parse_listeners,
     parse_protocol_map,
 )
 from tidelog.config.setting import INT_MAX, LONG_MAX, ConfigType, UpdateMode, setting
-from tidelog.config.thread_pools import ThreadPoolSettings
+from tidelog.config.ssl import SslSettings, with_overrides
 from tidelog.config.topic import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
@@ -30,7 +31,7 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class BrokerSettings(ThreadPoolSettings):
+class BrokerSettings(SslSettings):
     """Built from keywords by code, or by `config.loading` from a file and flags, with all checks."""
 
     auto_create_topics_enable: bool = setting(
@@ -118,7 +119,7 @@ class BrokerSettings(ThreadPoolSettings):
     )
     listener_security_protocol_map: str = setting(
         default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        doc="The security protocol of each listener name. Only PLAINTEXT is supported.",
+        doc="The security protocol of each listener name: PLAINTEXT or SSL.",
     )
     advertised_listeners: tuple[str, ...] | None = setting(
         default=None, doc="The addresses that clients connect to, if they differ from `listeners`."
@@ -443,6 +444,8 @@ class BrokerSettings(ThreadPoolSettings):
         default=18_000, doc="A broker that ZooKeeper has not heard from for this long is considered dead (Kafka 3.9)."
     )
 
+    listener_overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Settings of single listeners, by Kafka's name (`listener.name.<listener>.ssl...`)."""
     originals: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Values that were set by file or flags, by Kafka's name. DescribeConfigs distinguishes them from defaults."""
 
@@ -458,6 +461,16 @@ class BrokerSettings(ThreadPoolSettings):
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(found._replace(host=found.host or LOOPBACK) for found in self._parsed(self.listeners))
+
+    @property
+    def inter_broker_listener(self) -> str | None:
+        """The listener that brokers connect to: by its name, by its protocol, or the first one without encryption."""
+        by_protocol = inter_broker_listener(self.security_inter_broker_protocol, self.advertised_endpoints)
+        return (self.inter_broker_listener_name or "").upper() or by_protocol
+
+    def for_listener(self, name: str) -> "BrokerSettings":
+        """With the TLS settings of this listener. Raises BadValue."""
+        return with_overrides(self, name, self.listener_overrides)
 
     @property
     def listeners_without_host(self) -> tuple[str, ...]:

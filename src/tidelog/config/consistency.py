@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator
 
 from tidelog.config.broker import GENERATED_ID, BrokerSettings
-from tidelog.config.listeners import EVERY_INTERFACE, is_loopback, parse_address
+from tidelog.config.listeners import EVERY_INTERFACE, Endpoint, is_loopback, parse_address
+from tidelog.config.principal_mapping import PrincipalMapper
 from tidelog.config.resolution import topic_defaults
 from tidelog.config.setting import INT_MAX, LONG_MAX, BadValue
+from tidelog.config.ssl import check_key, split_listener_name
 
 MAX_REPLICA_FETCHERS = 1000
 """Every fetcher opens a connection to every leader."""
@@ -138,9 +140,43 @@ def _check_advertised_listeners(settings: BrokerSettings) -> None:
 
 
 def _check_inter_broker_listener(settings: BrokerSettings) -> None:
-    name = settings.inter_broker_listener_name
-    if name is not None and name.upper() not in {endpoint.listener_name for endpoint in settings.advertised_endpoints}:
+    if not _valid_endpoints(settings):
+        return
+    name = settings.inter_broker_listener
+    if name is None:
+        raise BadValue(
+            "no listener is unencrypted: name the listener that brokers connect to, or set"
+            " security.inter.broker.protocol=SSL"
+        )
+    if name not in {endpoint.listener_name for endpoint in settings.advertised_endpoints}:
         raise BadValue(f"{name} is not among the listeners that this broker advertises")
+
+
+def _valid_endpoints(settings: BrokerSettings) -> tuple[Endpoint, ...]:
+    """None if there is a mistake in them, which another check reports."""
+    try:
+        return settings.endpoints if settings.advertised_endpoints else ()
+    except BadValue:
+        return ()
+
+
+def _check_ssl(settings: BrokerSettings) -> None:
+    for endpoint in _valid_endpoints(settings):
+        if endpoint.security_protocol == "SSL":
+            of_listener = settings.for_listener(endpoint.listener_name)
+            try:
+                check_key(of_listener)
+                PrincipalMapper(of_listener.ssl_principal_mapping_rules)
+            except BadValue as error:
+                raise BadValue(f"listener {endpoint.listener_name} {error}") from error
+
+
+def _check_listener_overrides(settings: BrokerSettings) -> None:
+    names = {endpoint.listener_name for endpoint in _valid_endpoints(settings)}
+    for name in settings.listener_overrides:
+        found = split_listener_name(name)
+        if found is not None and names and found[0] not in names:
+            raise BadValue(f"{name} is for listener {found[0]}, which is not among the listeners")
 
 
 def _check_metrics_listener(settings: BrokerSettings) -> None:
@@ -187,6 +223,8 @@ _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("listeners", _check_listeners),
     ("advertised.listeners", _check_advertised_listeners),
     ("inter.broker.listener.name", _check_inter_broker_listener),
+    ("listeners", _check_ssl),
+    ("listeners", _check_listener_overrides),
     ("metrics.listener", _check_metrics_listener),
     ("group.max.session.timeout.ms", _check_group_sessions),
     ("group.consumer.session.timeout.ms", _check_consumer_sessions),

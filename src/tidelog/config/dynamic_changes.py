@@ -16,8 +16,11 @@ def check_dynamic_change(current: BrokerSettings, changed: Mapping[str, str], *,
     `changed` has values that are valid by themselves (`validate_dynamic_broker_configs`).
     """
     declared = settings_of(BrokerSettings)
-    values = {declared[name].attribute: declared[name].parse(text) for name, text in changed.items()}
-    wanted = replace(current, **values)
+    of_listeners = {name: text for name, text in changed.items() if name not in declared}
+    values = {
+        declared[name].attribute: declared[name].parse(text) for name, text in changed.items() if name in declared
+    }
+    wanted = replace(current, **values, listener_overrides={**current.listener_overrides, **of_listeners})
     before = dict(contradictions(current))
     for name, message in contradictions(wanted):
         if name not in before:

@@ -9,7 +9,7 @@ from tidelog.config.setting import BadValue
 _HOST_AND_PORT = r"(?:\[(?P<address>[0-9A-Fa-f:%.]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d+)"
 _ADDRESS = re.compile(_HOST_AND_PORT)
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://" + _HOST_AND_PORT)
-SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SSL")
 PROTOCOL_NUMBERS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Numbers of security protocols in messages between brokers."""
 
@@ -47,6 +47,13 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+def inter_broker_listener(protocol: str, endpoints: Iterable[Endpoint]) -> str | None:
+    """The listener between brokers, if it is not named: of this protocol. Without encryption, the first such one."""
+    if protocol != "PLAINTEXT":
+        return protocol
+    return next((each.listener_name for each in endpoints if each.security_protocol == protocol), None)
+
+
 def parse_protocol_map(text: str) -> dict[str, str]:
     """`NAME:PROTOCOL,...`"""
     protocols = {}
@@ -63,9 +70,7 @@ def parse_listeners(listeners: Iterable[str], protocols: Mapping[str, str]) -> t
     endpoints = tuple(parse_listener(text, protocols) for text in listeners)
     for name, _, _, protocol in endpoints:
         if protocol not in SUPPORTED_PROTOCOLS:
-            raise BadValue(
-                f"listener {name} has protocol {protocol}; only {', '.join(SUPPORTED_PROTOCOLS)} is supported"
-            )
+            raise BadValue(f"listener {name} has protocol {protocol}; supported: {', '.join(SUPPORTED_PROTOCOLS)}")
     names = [endpoint.listener_name for endpoint in endpoints]
     if len(set(names)) < len(names):
         raise BadValue("each listener must have a different name")

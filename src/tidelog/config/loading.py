@@ -12,6 +12,7 @@ from tidelog.config.nearest import nearest_name
 from tidelog.config.properties import parse_properties
 from tidelog.config.security import guards
 from tidelog.config.setting import BadValue, settings_of
+from tidelog.config.ssl import SslSettings, split_listener_name
 from tidelog.config.thread_pools import NO_EFFECT
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,8 @@ def _supported(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
             if found.name in NO_EFFECT:
                 _warn_of_no_effect(found)
             known[found.name] = found
+        elif split_listener_name(found.name) is not None:
+            known[found.name] = found
         elif guards(found.name, found.value):
             mistakes.append(f"{found.place}: {found.name}: not supported; without it the broker would be unprotected")
         elif is_unsupported_kafka_name(found.name):
@@ -104,13 +107,19 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 def _parse(known: Mapping[str, Given], mistakes: list[str]) -> dict[str, object]:
     declared = settings_of(BrokerSettings)
     values: dict[str, object] = {}
+    overrides: dict[str, str] = {}
     for name, found in known.items():
+        of_listener = split_listener_name(name)
         try:
-            values[declared[name].attribute] = declared[name].parse(found.value)
+            if of_listener is None:
+                values[declared[name].attribute] = declared[name].parse(found.value)
+            else:
+                settings_of(SslSettings)[of_listener[1]].parse(found.value)
+                overrides[name] = found.value
         except BadValue as error:
             reason = str(error)
             mistakes.append(f"{found.place}: {name}={found.value}: {reason[0].lower()}{reason[1:]}")
-    return values
+    return {**values, "listener_overrides": overrides}
 
 
 def _without_controller_listeners(settings: BrokerSettings, given: list[Given]) -> BrokerSettings:

@@ -12,6 +12,7 @@ from tidelog.config.group import ConsumerGroupSettings, bounds, check_group_sett
 from tidelog.config.kafka_names import is_read_only_in_kafka, is_unsupported_kafka_name
 from tidelog.config.overrides import parse_overrides
 from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
+from tidelog.config.ssl import split_listener_name, ssl_setting_names
 from tidelog.config.topic import TopicSettings, check_topic_settings
 from tidelog.errors import InvalidRequest
 
@@ -73,7 +74,9 @@ class DescribedSetting(NamedTuple):
 def effective_broker_settings(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> BrokerSettings:
     """The effective settings of a broker. Stored values that are not valid here are ignored."""
     stored = {**dynamic.cluster_wide, **dynamic.per_broker}
-    return replace(static, **_usable(settings_of(BrokerSettings), stored))
+    of_listeners = {name: text for name, text in dynamic.per_broker.items() if split_listener_name(name) is not None}
+    overrides = {**static.listener_overrides, **of_listeners} if of_listeners else static.listener_overrides
+    return replace(static, **_usable(settings_of(BrokerSettings), stored), listener_overrides=overrides)
 
 
 def topic_defaults(broker: BrokerSettings) -> TopicSettings:
@@ -127,6 +130,13 @@ def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_bro
     Checks against the broker's other settings are in `dynamic_changes`.
     """
     declared = settings_of(BrokerSettings)
+    of_listeners = {name: text for name, text in overrides.items() if split_listener_name(name) is not None}
+    _validate_listener_configs(of_listeners, for_one_broker=for_one_broker)
+    _refuse(
+        (name for name in overrides if name in ssl_setting_names()),
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+    )
+    overrides = {name: text for name, text in overrides.items() if name not in of_listeners}
     _refuse(
         (name for name in overrides if _is_read_only(declared.get(name), name)),
         "Cannot update these configs dynamically",
@@ -147,6 +157,22 @@ def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_bro
 
 def _is_read_only(setting: Setting | None, name: str) -> bool:
     return is_read_only_in_kafka(name) if setting is None else setting.update is UpdateMode.READ_ONLY
+
+
+def _validate_listener_configs(overrides: Mapping[str, str], *, for_one_broker: bool) -> None:
+    declared = settings_of(BrokerSettings)
+    of_listeners = {name: declared[found[1]] for name in overrides if (found := split_listener_name(name)) is not None}
+    _refuse(
+        (name for name, setting in of_listeners.items() if setting.update is UpdateMode.READ_ONLY),
+        "Cannot update these configs dynamically",
+    )
+    if not for_one_broker:
+        _refuse(of_listeners, "Cannot update these configs at default cluster level, broker id must be specified")
+    for name, setting in of_listeners.items():
+        try:
+            setting.parse(overrides[name])
+        except BadValue as error:
+            raise InvalidRequest(f"Invalid value for configuration {name}: {error}") from error
 
 
 def describe_topic(
@@ -269,6 +295,8 @@ def _describe_overrides(
 def _described(
     setting: Setting, value: str | None, synonyms: tuple[Synonym, ...], *, is_read_only: bool
 ) -> DescribedSetting:
+    if setting.is_sensitive:
+        synonyms = tuple(synonym._replace(value=None) for synonym in synonyms)
     return DescribedSetting(
         name=setting.name,
         value=None if setting.is_sensitive else value,

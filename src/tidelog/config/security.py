@@ -1,4 +1,4 @@
-"""Kafka's security settings, which Tidelog does not support: a broker that relies on them must not start."""
+"""Security settings of Kafka that Tidelog does not support: a broker that relies on them must not start."""
 
 from collections.abc import Mapping
 
@@ -26,8 +26,9 @@ GUARDING_NAMES = frozenset(
 HARMLESS_VALUES: Mapping[str, frozenset[str]] = {
     "allow.everyone.if.no.acl.found": frozenset({"true"}),
     "connections.max.reauth.ms": frozenset({"0"}),
-    "security.inter.broker.protocol": frozenset({"plaintext"}),
-    "ssl.client.auth": frozenset({"none"}),
+    "ssl.keymanager.algorithm": frozenset({"sunx509", "pkix"}),
+    "ssl.protocol": frozenset({"tls", "tlsv1.2", "tlsv1.3"}),
+    "ssl.trustmanager.algorithm": frozenset({"pkix"}),
     "zookeeper.set.acl": frozenset({"false"}),
     "zookeeper.ssl.client.enable": frozenset({"false"}),
     "zookeeper.ssl.crl.enable": frozenset({"false"}),

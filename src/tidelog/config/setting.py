@@ -130,7 +130,12 @@ class SettingsBase:
         return hash(tuple(self._values().values()))
 
     def __repr__(self) -> str:
-        values = (f"{attribute}={value!r}" for attribute, value in self._values().items())
+        declaring: type = type(self)
+        secret = {declared.attribute for declared in settings_of(declaring).values() if declared.is_sensitive}
+        values = (
+            f"{attribute}={'[hidden]' if attribute in secret and value is not None else repr(value)}"
+            for attribute, value in self._values().items()
+        )
         return f"{type(self).__name__}({', '.join(values)})"
 
     def _values(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from tidelog.controller.states import Replica, ReplicaState
 from tidelog.controller.term import ControllerTerm
 from tidelog.errors import (
     BrokerNotAvailable,
+    ClusterAuthorizationFailed,
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
     KafkaError,
@@ -152,7 +153,9 @@ def _check_incarnation(term: ControllerTerm, event: ControlledShutdown) -> None:
     broker = term.context.brokers.get(event.broker_id)
     if broker is None:
         raise BrokerNotAvailable(f"broker {event.broker_id} is not registered")
-    if UNKNOWN_EPOCH < event.broker_epoch < broker.epoch:
+    if event.broker_epoch == UNKNOWN_EPOCH:
+        raise ClusterAuthorizationFailed("the request does not carry the epoch of the broker")
+    if event.broker_epoch != broker.epoch:
         raise StaleBrokerEpoch(f"broker {event.broker_id} is registered with epoch {broker.epoch}")
 
 

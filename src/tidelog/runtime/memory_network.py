@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeAlias
 
 from tidelog.runtime.disk import FileSlice
-from tidelog.runtime.network import AcceptChannel, Channel, FramePart, FrameReceiver
+from tidelog.runtime.network import AcceptChannel, Channel, FramePart, FrameReceiver, Tls
 from tidelog.types import Buffer
 
 ObserveFrames: TypeAlias = Callable[[str, str, Sequence[Buffer]], None]
@@ -40,6 +40,7 @@ class MemoryChannel:
         self.peer_port = peer_port
         self.last_activity = loop.time()
         self.is_privileged = False
+        self.peer_subject: str | None = None
         self.is_closed = False
         self._is_reading = True
         self._outgoing: list[bytearray] = []
@@ -234,7 +235,7 @@ class MemoryNetwork:
     def host_name(self) -> str:
         return "localhost"
 
-    async def listen(self, host: str, port: int, accept: AcceptChannel) -> MemoryListener:
+    async def listen(self, host: str, port: int, accept: AcceptChannel, tls: Tls | None = None) -> MemoryListener:
         hub = self._hub
         address = (host, port or hub.free_port())
         if address in hub.listeners:

@@ -5,6 +5,7 @@ simulated network therefore needs no sockets, and a real one can read and write 
 operating system allows.
 """
 
+import ssl
 import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
@@ -55,6 +56,11 @@ class Channel(Protocol):
         """The part of the backlog in memory, without file slices."""
         ...
 
+    @property
+    def peer_subject(self) -> str | None:
+        """Distinguished name in the peer's verified certificate. Known when the first frame is delivered."""
+        ...
+
     is_privileged: bool
     """The peer is a broker, or this process connected to it: it is never scheduled behind clients."""
 
@@ -97,11 +103,21 @@ AcceptChannel: TypeAlias = Callable[[Channel], FrameReceiver | None]
 """Returns the receiver of a new connection, or None to refuse it."""
 
 
+class Tls(Protocol):
+    """TLS of a listener, or of connections to one. The contexts change when certificates are exchanged."""
+
+    @property
+    def server_context(self) -> ssl.SSLContext: ...
+
+    @property
+    def client_context(self) -> ssl.SSLContext: ...
+
+
 class Network(Protocol):
     def host_name(self) -> str:
         """The name of this machine for other machines."""
         ...
 
-    async def listen(self, host: str, port: int, accept: AcceptChannel) -> Listener: ...
+    async def listen(self, host: str, port: int, accept: AcceptChannel, tls: Tls | None = None) -> Listener: ...
 
     async def connect(self, host: str, port: int, attach: Callable[[Channel], FrameReceiver]) -> Channel: ...

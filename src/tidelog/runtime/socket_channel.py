@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from typing import Any
 
 from tidelog.runtime.network import FrameReceiver
 from tidelog.runtime.receive_buffers import ReceiveBuffers
@@ -31,13 +32,26 @@ class SocketChannel:
         self.backlog_bytes = 0
         self.file_backlog_bytes = 0
         """The part of the backlog that is sent from files."""
-        self.reader = SocketReader(self, connection, loop, buffers, turns, max_frame_bytes)
-        self.writer = SocketWriter(self, connection, loop, turns)
+        self.peer_subject: str | None = None
+        self.reader, self.writer = self._make_halves(connection, loop, buffers, turns, max_frame_bytes)
         # Attributes instead of methods that only call on: `send` runs once for each response.
         self.send = self.writer.send
         self.flush = self.writer.flush
         self.pause_reading = self.reader.pause
         self.resume_reading = self.reader.resume
+
+    def _make_halves(
+        self,
+        connection: Any,
+        loop: asyncio.AbstractEventLoop,
+        buffers: ReceiveBuffers,
+        turns: Turns,
+        max_frame_bytes: int,
+    ) -> tuple[SocketReader, SocketWriter]:
+        return (
+            SocketReader(self, connection, loop, buffers, turns, max_frame_bytes),
+            SocketWriter(self, connection, loop, turns),
+        )
 
     @property
     def backlog_memory_bytes(self) -> int:

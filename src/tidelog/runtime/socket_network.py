@@ -9,12 +9,14 @@ import contextlib
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.runtime.network import AcceptChannel, Channel, FrameReceiver
+from tidelog.runtime.network import AcceptChannel, Channel, FrameReceiver, Tls
 from tidelog.runtime.receive_buffers import ReceiveBuffers
 from tidelog.runtime.socket_channel import SocketChannel
+from tidelog.runtime.tls_channel import TlsChannel
 from tidelog.runtime.turns import Turns
 
 MAX_ACCEPTS_PER_WAKE_UP = 16
@@ -104,13 +106,16 @@ class SocketNetwork:
         receive_buffer_bytes: int = -1,
         accept_backlog: int = 50,
         turns: Turns | None = None,
+        tls: Tls | None = None,
     ) -> None:
+        """`tls`: connections to others use it; listeners have their own."""
         self._accept_backlog = accept_backlog
         self._max_frame_bytes = max_frame_bytes
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._buffers = ReceiveBuffers(max_buffered_bytes)
         self._turns = turns
+        self._tls = tls
 
     def host_name(self) -> str:
         return socket.gethostname()
@@ -120,7 +125,7 @@ class SocketNetwork:
         """Memory held by partial frames."""
         return self._buffers.held_bytes
 
-    async def listen(self, host: str, port: int, accept: AcceptChannel) -> SocketListener:
+    async def listen(self, host: str, port: int, accept: AcceptChannel, tls: Tls | None = None) -> SocketListener:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # A name such as localhost may have both families: like Java, and so like Kafka, prefer IPv4.
@@ -136,15 +141,26 @@ class SocketNetwork:
         except OSError:
             listening.close()
             raise
-        return SocketListener(listening, loop, self._make_channel, accept)
+        if tls is None:
+            return SocketListener(listening, loop, self._make_channel, accept)
+
+        def make_channel(connection: socket.socket) -> SocketChannel:
+            return self._make_tls_channel(connection, tls.server_context, server_side=True)
+
+        return SocketListener(listening, loop, make_channel, accept)
 
     async def connect(self, host: str, port: int, attach: Callable[[Channel], FrameReceiver]) -> SocketChannel:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         connection = await self._connect_to_any(addresses, loop)
-        channel = self._make_channel(connection)
+        if self._tls is None:
+            channel = self._make_channel(connection)
+        else:
+            channel = self._make_tls_channel(connection, self._tls.client_context, server_hostname=host)
         channel.is_privileged = True  # this process chose the peer: a broker
         start_channel(channel, attach)
+        if isinstance(channel, TlsChannel):
+            await channel.connect()
         return channel
 
     async def _connect_to_any(self, addresses: list[Any], loop: asyncio.AbstractEventLoop) -> socket.socket:
@@ -174,13 +190,38 @@ class SocketNetwork:
 
     def _make_channel(self, connection: socket.socket) -> SocketChannel:
         try:
-            connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if self._send_buffer_bytes > 0:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+            self._set_options(connection)
             loop = asyncio.get_running_loop()
             return SocketChannel(connection, loop, self._buffers, self.turns, self._max_frame_bytes)
         except OSError:
             connection.close()
             raise
+
+    def _make_tls_channel(
+        self,
+        connection: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+    ) -> TlsChannel:
+        try:
+            self._set_options(connection)
+            secured = context.wrap_socket(
+                connection,
+                server_side=server_side,
+                server_hostname=server_hostname,
+                do_handshake_on_connect=False,
+            )
+        except (OSError, ValueError):
+            connection.close()
+            raise
+        loop = asyncio.get_running_loop()
+        return TlsChannel(secured, loop, self._buffers, self.turns, self._max_frame_bytes)
+
+    def _set_options(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer_bytes > 0:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)

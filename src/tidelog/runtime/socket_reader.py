@@ -27,6 +27,10 @@ class FrameTooLarge(Exception):
 class SocketReader:
     """Reads the socket of a channel and delivers frames to its receiver. A `Holder` of receive buffers."""
 
+    _BLOCKED: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
+    _READS_UNTIL_BLOCKED = False  # a short read means that the socket is empty
+    _MAX_READS = MAX_READS_PER_WAKE_UP
+
     def __init__(
         self,
         channel: "SocketChannel",
@@ -56,10 +60,14 @@ class SocketReader:
     def resume(self) -> None:
         if not self._is_reading and not self._channel.is_closed:
             self._is_reading = True
-            if self.frames.has_bytes:
+            if self._has_unread_bytes:
                 self._queue_up(is_continued=True)  # complete frames may have been left when reading paused
             else:
                 self._update_reader()
+
+    @property
+    def _has_unread_bytes(self) -> bool:
+        return self.frames.has_bytes
 
     def pause(self) -> None:
         self._is_reading = False
@@ -152,7 +160,7 @@ class SocketReader:
         try:
             if frames.filled:
                 buffer = self._deliver_frames(buffer)
-            for _ in range(MAX_READS_PER_WAKE_UP):
+            for _ in range(self._MAX_READS):
                 if not self._is_reading or self._is_queued:
                     return
                 room = frames.room(buffer)
@@ -164,11 +172,13 @@ class SocketReader:
                 self._progress_bytes += received
                 if frames.filled >= frames.frame_end:
                     buffer = self._deliver_frames(buffer)
-                if received < len(room) and frames.filled - frames.start < KEEP_BUFFER_ABOVE_BYTES:
-                    return  # the socket is empty; within a large frame more may have arrived meanwhile
                 if not (self._buffers.is_memory_ample or self._has_room()):
                     return  # `_report_held` counts what was received, and mutes this connection if memory is exhausted
-        except (BlockingIOError, InterruptedError):
+                if self._READS_UNTIL_BLOCKED:
+                    continue
+                if received < len(room) and frames.filled - frames.start < KEEP_BUFFER_ABOVE_BYTES:
+                    return  # the socket is empty; within a large frame more may have arrived meanwhile
+        except self._BLOCKED:
             return
         finally:
             frames.keep_rest(buffer)

@@ -104,7 +104,7 @@ class SocketWriter:
         """True if all of it was sent."""
         source = slice_.file.fileno()
         if source is None:
-            self._outgoing[0] = _read_whole(slice_)
+            self._outgoing[0] = read_whole(slice_)
             self._channel.file_backlog_bytes -= len(slice_)
             return True
         sent = os.sendfile(self._fd, source, slice_.position, slice_.length)
@@ -146,7 +146,7 @@ class SocketWriter:
                 if len(part) >= SENDFILE_FROM_BYTES:
                     break
                 self._channel.file_backlog_bytes -= len(part)
-                part = _read_whole(part)
+                part = read_whole(part)
             outgoing.popleft()
             if len(part) < JOIN_BELOW_BYTES:
                 small.append(part)
@@ -206,7 +206,7 @@ class SocketWriter:
             self._write()
 
 
-def _read_whole(slice_: FileSlice) -> bytes:
+def read_whole(slice_: FileSlice) -> bytes:
     data = slice_.read()
     if len(data) != slice_.length:
         raise _cut_short(slice_)

@@ -5,10 +5,12 @@ import logging
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
-from tidelog.runtime.clock import Clock
-from tidelog.runtime.network import Channel, FrameReceiver, Listener, Network
+from tidelog.config.principal_mapping import PrincipalMapper
+from tidelog.runtime.network import Channel, FrameReceiver, Listener
 from tidelog.server.connection import Connection, ConnectionRegistry
 from tidelog.server.dispatch import Dispatcher
+from tidelog.server.seams import Seams
+from tidelog.server.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +31,13 @@ class Acceptor:
     dispatcher: Dispatcher
     """Takes the requests of all connections. Set before `start`."""
 
-    def __init__(self, settings: BrokerSettings, network: Network, clock: Clock) -> None:
+    def __init__(self, settings: BrokerSettings, seams: Seams) -> None:
         self._settings = settings
-        self._network = network
-        self._clock = clock
+        self._inter_broker_listener = settings.inter_broker_listener
+        self._network = seams.network
+        self._clock = seams.clock
+        self._tls = seams.tls
+        self._mappers = _mappers(settings)
         self.listeners: list[Listener] = []
         self.registry = ConnectionRegistry(settings)
 
@@ -45,12 +50,19 @@ class Acceptor:
             return self.accept(channel, endpoint.listener_name)
 
         try:
-            return await self._network.listen(endpoint.host, endpoint.port, accept)
+            tls = self._tls.get(endpoint.listener_name)
+            return await self._network.listen(endpoint.host, endpoint.port, accept, tls)
         except OSError as error:
             raise CannotListen(
                 f"cannot listen on {endpoint.host}:{endpoint.port}: {error.strerror or error};"
                 " choose another address with --set listeners=PLAINTEXT://HOST:PORT"
             ) from error
+
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """New connections get the limits and certificates of the new settings."""
+        self.registry.reconfigure(settings)
+        for name, tls in self._tls.items():
+            tls.reconfigure(settings.for_listener(name))
 
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
@@ -77,7 +89,15 @@ class Acceptor:
             if self.registry.peer_errors.should_log(channel.peer_host):
                 logger.warning("connection refused peer=%s reason=%s", channel.peer_host, refusal)
             return None
-        connection = Connection(channel, self.dispatcher, self.registry, listener_name)
+        is_inter_broker = listener_name == self._inter_broker_listener
+        session = Session(
+            channel,
+            listener_name,
+            self._mappers[listener_name],
+            is_inter_broker=is_inter_broker,
+            is_only_for_brokers=is_inter_broker and len(self.listeners) > 1,
+        )
+        connection = Connection(channel, self.dispatcher, self.registry, session)
         self.registry.add(connection)
         return connection
 
@@ -107,3 +127,11 @@ class Acceptor:
         while self.registry.has_unsent_answers and self._clock.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_POLL_S)
         self.registry.close_all("broker is shutting down")
+
+
+def _mappers(settings: BrokerSettings) -> dict[str, PrincipalMapper]:
+    """By listener: the names of principals in certificates."""
+    return {
+        each.listener_name: PrincipalMapper(settings.for_listener(each.listener_name).ssl_principal_mapping_rules)
+        for each in settings.endpoints
+    }

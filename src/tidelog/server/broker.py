@@ -62,7 +62,7 @@ class Broker:
     def __init__(self, settings: BrokerSettings, seams: Seams) -> None:
         self.settings = settings
         self._seams = seams
-        self.acceptor = Acceptor(settings, seams.network, seams.clock)
+        self.acceptor = Acceptor(settings, seams)
         self.metrics_server: HttpServer | None = None
         self._turns = Turns(asyncio.get_running_loop().time) if seams.turns is None else seams.turns
         self._background = SideTasks(self._on_background_failure)
@@ -77,7 +77,10 @@ class Broker:
 
     @classmethod
     async def start(cls, settings: BrokerSettings, seams: Seams | None = None) -> "Broker":
-        broker = cls(settings, seams or system_seams(settings))
+        try:
+            broker = cls(settings, seams or system_seams(settings))
+        except OSError as error:
+            raise CannotStart(_sentence(error)) from error
         try:
             await broker._start()
         except (OSError, StorageSetupError, StoreError, BrokerIdInUse, MalformedNode) as error:

@@ -96,9 +96,9 @@ class BrokerParts:
     def _connect_acceptor(self, acceptor: Acceptor) -> None:
         cluster, logs = self._foundation.cluster, self._foundation.logs
         acceptor.dispatcher = Dispatcher(self.services)
-        acceptor.registry.reconfigure(cluster.settings)
+        acceptor.reconfigure(cluster.settings)
         cluster.on_settings += [
-            acceptor.registry.reconfigure,
+            acceptor.reconfigure,
             logs.reconfigure,
             lambda _: self.fetchers.resize(),
             self._quotas.reconfigure,
@@ -173,7 +173,7 @@ class BrokerParts:
             clock=seams.clock,
             settings=lambda: cluster.settings,
             channels=lambda: ControllerChannels(
-                seams.network, f"controller-{self.broker_id}", self._foundation.settings.inter_broker_listener_name
+                seams.network, f"controller-{self.broker_id}", self._foundation.settings.inter_broker_listener
             ),
             on_elected=on_elected,
         )
@@ -215,7 +215,7 @@ class BrokerParts:
             seams.network,
             f"broker-{self.broker_id}",
             lambda: cluster.image,
-            self._foundation.settings.inter_broker_listener_name,
+            self._foundation.settings.inter_broker_listener,
         )
         return Coordinators(
             seams=seams,

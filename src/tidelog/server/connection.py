@@ -19,6 +19,7 @@ from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import Channel, FramePart
 from tidelog.server.dispatch import Dispatcher, Outcome, RequestContext, Route, UnsupportedRequest
 from tidelog.server.peer_error_log import PeerErrorLog
+from tidelog.server.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +78,13 @@ class HeldRequest:
 class Connection:
     """Receives the frames of one channel."""
 
-    def __init__(self, channel: Channel, dispatcher: Dispatcher, registry: "ConnectionRegistry", listener: str) -> None:
+    def __init__(
+        self, channel: Channel, dispatcher: Dispatcher, registry: "ConnectionRegistry", session: Session
+    ) -> None:
         self.channel = channel
         self._dispatcher = dispatcher
         self._registry = registry
-        self.listener = listener
+        self.session = session
         self._pending: deque[_Slot] = deque()
         self._pending_bytes = 0
         self._waiting_fetches = 0
@@ -380,7 +383,7 @@ class ConnectionRegistry:
             del self._per_host[host]
 
     def count_by_listener(self) -> Mapping[str, int]:
-        return Counter(connection.listener for connection in self._connections)
+        return Counter(connection.session.listener for connection in self._connections)
 
     @property
     def has_unsent_answers(self) -> bool:

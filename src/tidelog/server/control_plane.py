@@ -13,6 +13,7 @@ from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.controller.topic_validation import MAX_PARTITIONS_PER_TOPIC
 from tidelog.errors import (
+    ClusterAuthorizationFailed,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidRequest,
@@ -173,7 +174,9 @@ class ControlPlane:
         if sender.controller_epoch < known_epoch:
             raise StaleControllerEpoch(f"controller epoch {sender.controller_epoch} is older than {known_epoch}")
         own_epoch = self._registration.broker_epoch
-        if sender.broker_epoch != UNKNOWN_EPOCH and sender.broker_epoch < own_epoch:
+        if sender.broker_epoch == UNKNOWN_EPOCH:
+            raise ClusterAuthorizationFailed("the request does not say for which broker epoch it is")
+        if sender.broker_epoch != own_epoch:
             raise StaleBrokerEpoch(
                 f"the request is for broker epoch {sender.broker_epoch}; the current one is {own_epoch}"
             )

@@ -44,7 +44,9 @@ class Coordinators:
         self._internal_topics = internal_topics
         self._links = links
         self._topics = cluster.image.topics
-        self.markers = MarkerSender(links, seams.clock, lambda: cluster.image)
+        self.markers = MarkerSender(
+            links, seams.clock, lambda: cluster.image, lambda: (membership.broker.id, membership.broker_epoch)
+        )
         self.verifier = TransactionVerifier(links, seams.clock, lambda: cluster.image, lambda: cluster.settings)
         self.groups = self._make_groups()
         self.transactions = self._make_transactions()

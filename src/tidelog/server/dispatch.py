@@ -8,6 +8,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from tidelog.errors import ClusterAuthorizationFailed
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.codec import decoder, encoder
 from tidelog.protocol.errors import TooManyElements
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tidelog.server.connection import Connection
     from tidelog.server.control_plane import Sender
     from tidelog.server.services import Services
+    from tidelog.server.session import Session
 
 T = TypeVar("T")
 
@@ -79,16 +81,30 @@ class RequestContext:
         self.runs_as_task = False
         """The handler is a coroutine. It may run long, and its response may be large."""
 
+    @property
+    def session(self) -> "Session":
+        return self.connection.session
+
+    def require_inter_broker_listener(self) -> None:
+        """Requests of brokers are served only where brokers connect. Raises ClusterAuthorizationFailed."""
+        if not self.connection.session.is_inter_broker:
+            raise ClusterAuthorizationFailed("requests of brokers are served only on the inter-broker listener")
+
+    def is_from_broker(self, broker_id: BrokerId, broker_epoch: int) -> bool:
+        """Whether a live broker sends this: on the inter-broker listener, with its epoch, which clients never learn."""
+        broker = self.services.cluster.image.brokers.get(broker_id)
+        return self.connection.session.is_inter_broker and broker is not None and broker.epoch == broker_epoch >= 0
+
     def trust_controller(self, sender: "Sender") -> None:
         """The sender knows the epoch of this broker, which clients never learn."""
         if self.services.control_plane.has_current_broker_epoch(sender):
             self.connection.trust()
 
-    def trust_follower(self, replica_id: BrokerId, replica_epoch: int) -> None:
-        """The sender knows its own broker epoch, which clients never learn."""
-        broker = self.services.cluster.image.brokers.get(replica_id)
-        if broker is not None and broker.epoch == replica_epoch:
+    def trust_broker(self, broker_id: BrokerId, broker_epoch: int) -> bool:
+        """Whether the connection belongs to a broker: it was proved earlier, or is proved by this epoch."""
+        if not self.connection.is_privileged and self.is_from_broker(broker_id, broker_epoch):
             self.connection.trust()
+        return self.connection.is_privileged
 
 
 class Route:

@@ -27,12 +27,6 @@ def add_broker_identity(request: CreateTopicsRequest, services: Services) -> Non
     request.broker_id, request.broker_epoch = services.membership.broker.id, services.membership.broker_epoch
 
 
-def has_broker_identity(request: CreateTopicsRequest, services: Services) -> bool:
-    """Whether it names a live broker with its epoch, which clients never learn. A client id would prove nothing."""
-    broker = services.cluster.image.brokers.get(request.broker_id)
-    return broker is not None and broker.epoch == request.broker_epoch >= 0
-
-
 async def forward_unless_controller(
     services: Services, client_id: str | None, request: Request, answer_type: type[ResponseT], timeout_ms: int
 ) -> ResponseT | None:

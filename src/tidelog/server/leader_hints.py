@@ -29,7 +29,7 @@ def add_leaders_to_fetch(response: FetchResponse, context: RequestContext) -> No
                 data.current_leader = fetch_messages.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                 leaders.add(leader)
     response.node_endpoints = [
-        fetch_messages.NodeEndpoint(*node) for node in _nodes(leaders, context.services, context.connection.listener)
+        fetch_messages.NodeEndpoint(*node) for node in _nodes(leaders, context.services, context.session.listener)
     ]
 
 
@@ -45,7 +45,7 @@ def add_leaders_to_produce(response: ProduceResponse, context: RequestContext) -
                 answer.current_leader = produce_messages.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                 leaders.add(leader)
     response.node_endpoints = [
-        produce_messages.NodeEndpoint(*node) for node in _nodes(leaders, context.services, context.connection.listener)
+        produce_messages.NodeEndpoint(*node) for node in _nodes(leaders, context.services, context.session.listener)
     ]
 
 

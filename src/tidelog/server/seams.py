@@ -3,7 +3,7 @@
 Everything that can fail or that depends on time stands behind one of them.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from tidelog.config.broker import BrokerSettings
@@ -12,6 +12,7 @@ from tidelog.runtime.disk import Disk, SystemDisk
 from tidelog.runtime.network import Network
 from tidelog.runtime.randomness import Randomness, SystemRandomness
 from tidelog.runtime.socket_network import SocketNetwork
+from tidelog.runtime.tls_context import ListenerTls
 from tidelog.runtime.turns import Turns
 from tidelog.runtime.workers import ThreadWorkers, Workers
 from tidelog.store.interface import Store
@@ -32,6 +33,8 @@ class Seams(NamedTuple):
     """One thread that decodes and encodes large messages; None: `workers` do it."""
     store_workers: Workers | None = None
     """Threads of the session with the store, separate from all other work."""
+    tls: Mapping[str, ListenerTls] = {}
+    """TLS of the listeners that have it, by name."""
     turns: Turns | None = None
     """Shared with the network, which schedules connections with them."""
 
@@ -43,6 +46,12 @@ class Seams(NamedTuple):
 
 
 def system_seams(settings: BrokerSettings) -> Seams:
+    """Raises BadKeyMaterial if a listener has TLS and its certificate cannot be used."""
+    tls = {
+        endpoint.listener_name: ListenerTls(settings.for_listener(endpoint.listener_name))
+        for endpoint in settings.endpoints
+        if endpoint.security_protocol == "SSL"
+    }
     clock, disk = SystemClock(), SystemDisk()
     turns = Turns(clock.monotonic)
     workers = ThreadWorkers("tidelog-worker", WORKER_THREADS)
@@ -55,6 +64,7 @@ def system_seams(settings: BrokerSettings) -> Seams:
         receive_buffer_bytes=settings.socket_receive_buffer_bytes,
         accept_backlog=settings.socket_listen_backlog_size,
         turns=turns,
+        tls=tls.get(settings.inter_broker_listener or ""),
     )
     return Seams(
         clock=clock,
@@ -65,5 +75,6 @@ def system_seams(settings: BrokerSettings) -> Seams:
         open_store=lambda: open_store(settings, disk, clock, store_workers),
         large_messages=ThreadWorkers("tidelog-large-message", 1),
         store_workers=store_workers,
+        tls=tls,
         turns=turns,
     )

@@ -96,10 +96,18 @@ class _BrokerMarkers(BrokerRequestQueue[_PendingMarker, set[TopicPartition]]):
 class MarkerSender:
     """Sends markers until every partition has them; follows leader and coordinator changes."""
 
-    def __init__(self, links: Links, clock: Clock, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self,
+        links: Links,
+        clock: Clock,
+        image: Callable[[], ClusterImage],
+        identity: Callable[[], tuple[BrokerId, int]] = lambda: (NO_BROKER, -1),
+    ) -> None:
+        """`identity`: this broker's id and epoch, by which it proves to be a broker."""
         self._links = links
         self._clock = clock
         self._image = image
+        self._identity = identity
         self._seen = image()
         self._pending: dict[int, set[_PendingMarker]] = defaultdict(set)
         self._by_broker: dict[BrokerId, _BrokerMarkers] = {}
@@ -241,7 +249,9 @@ class MarkerSender:
     async def _send_once(self, broker_id: BrokerId, markers: _BrokerMarkers) -> bool:
         """True if the broker answered."""
         markers.flight = flight = markers.take()
-        request = WriteTxnMarkersRequest([_message(pending.marker, parts) for pending, parts in flight.items()])
+        messages = [_message(pending.marker, parts) for pending, parts in flight.items()]
+        sender_id, sender_epoch = self._identity()
+        request = WriteTxnMarkersRequest(messages, broker_id=sender_id, broker_epoch=sender_epoch)
         try:
             answer = await self._links.ask(broker_id, request, WriteTxnMarkersResponse, REQUEST_TIMEOUT_S)
             markers.lost.reset()

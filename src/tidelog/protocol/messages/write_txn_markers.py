@@ -22,6 +22,9 @@ class WritableTxnMarker(Struct):
 
 class WriteTxnMarkersRequest(Request, key=27, versions="1-2", flexible="1+"):
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
+    # Specific to Tidelog, skipped by others: the coordinator proves that it is a broker.
+    broker_id: int = int32(default=-1, tag=10000)
+    broker_epoch: int = int64(default=-1, tag=10001)
 
 
 class WritableTxnMarkerPartitionResult(Struct):

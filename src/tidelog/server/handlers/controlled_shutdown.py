@@ -13,6 +13,7 @@ async def handle_controlled_shutdown(
     request: ControlledShutdownRequest, context: RequestContext
 ) -> ControlledShutdownResponse:
     try:
+        context.require_inter_broker_listener()
         remaining = await context.services.membership.controller.controlled_shutdown(
             request.broker_id, request.broker_epoch
         )

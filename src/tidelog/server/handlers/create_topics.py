@@ -17,7 +17,6 @@ from tidelog.server.dispatch import RequestContext
 from tidelog.server.forwarding import (
     add_broker_identity,
     forward_unless_controller,
-    has_broker_identity,
     has_leaders,
     wait_briefly_until_applied,
     wait_until_applied,
@@ -32,7 +31,7 @@ MAX_TOPICS_WITH_SETTINGS = 2000
 
 async def handle_create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Internal topics are created by brokers only, when coordinators need them."""
-    if has_broker_identity(request, context.services):
+    if context.is_from_broker(request.broker_id, request.broker_epoch):
         return await create_topics(request, context.services, context.client_id)
     request.broker_id = NO_BROKER
     existing = context.services.cluster.image.topics

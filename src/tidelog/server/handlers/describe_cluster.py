@@ -24,7 +24,7 @@ def handle_describe_cluster(request: DescribeClusterRequest, context: RequestCon
         controller_id=image.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            for broker, endpoint in reachable_brokers(image, context.connection.listener)
+            for broker, endpoint in reachable_brokers(image, context.session.listener)
         ],
     )
     if request.include_cluster_authorized_operations:

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from tidelog.errors import InvalidRequest, KafkaError, UnknownServerError
+from tidelog.cluster.znodes import broker_path
+from tidelog.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, UnknownServerError
 from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from tidelog.replication.fetch_reads import ISOLATION_LEVELS
 from tidelog.runtime.deferred import Deferred
@@ -18,6 +19,8 @@ from tidelog.server.leader_hints import add_leaders_to_fetch
 from tidelog.server.services import Services
 from tidelog.server.sliced_requests import MANY
 from tidelog.storage.segment import NotCached
+from tidelog.store.interface import StoreError
+from tidelog.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +32,38 @@ FetchOutcome = FetchResponse | Deferred[FetchResponse] | Coroutine[Any, Any, Fet
 
 def handle_fetch(request: FetchRequest, context: RequestContext) -> FetchOutcome:
     reader = Reader(request, context)
+    if reader.is_follower and not context.trust_broker(reader.replica_id, reader.replica_epoch):
+        return _fetch_of_unknown_follower(request, reader)
+    return _fetch(request, reader)
+
+
+async def _fetch_of_unknown_follower(request: FetchRequest, reader: Reader) -> FetchResponse:
+    """The epoch is not the one in the image. A follower may be faster than UpdateMetadata: ask the store."""
+    context, replica_id, epoch = reader.context, reader.replica_id, reader.replica_epoch
+    if context.session.is_inter_broker and await _is_registered(context.services, replica_id, epoch):
+        context.connection.trust()
+    if not context.connection.is_privileged:
+        return _refused(request, reader, ClusterAuthorizationFailed.code)
+    outcome = _fetch(request, reader)
+    if isinstance(outcome, Deferred):
+        response: FetchResponse = await outcome.wait()
+        return response
+    return await _awaited(outcome)
+
+
+async def _is_registered(services: Services, broker_id: BrokerId, epoch: int) -> bool:
+    known = services.cluster.image.brokers.get(broker_id)
+    if epoch < 0 or (known is not None and epoch < known.epoch):
+        return False
+    try:
+        node = await services.membership.store.get(broker_path(broker_id))
+    except StoreError:
+        return False
+    return node.created_id == epoch
+
+
+def _fetch(request: FetchRequest, reader: Reader) -> FetchOutcome:
+    context = reader.context
     if request.isolation_level not in ISOLATION_LEVELS:
         return _refused(request, reader, UnknownServerError.code)
     if not reader.is_follower and sum([len(topic.partitions) for topic in request.topics]) > MAX_CLIENT_PARTITIONS:
@@ -37,8 +72,6 @@ def handle_fetch(request: FetchRequest, context: RequestContext) -> FetchOutcome
         fetch = _begin(request, reader, context.services)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    if reader.is_follower and not context.connection.is_privileged:
-        context.trust_follower(reader.replica_id, reader.replica_epoch)
     recorded_at_ms = _follower_request_ms(reader) if reader.is_follower else None
     if fetch.size > MANY and not context.connection.is_privileged:
         return _fetch_in_slices(request, fetch, recorded_at_ms)

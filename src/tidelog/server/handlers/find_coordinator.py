@@ -55,7 +55,7 @@ def _find(key: str, topic: str, context: RequestContext) -> tuple[Broker, Endpoi
     if partition is None:
         raise CoordinatorNotAvailable(f"{topic} does not exist yet")
     broker = image.brokers.get(partition.leader)
-    endpoint = None if broker is None else broker.endpoint(context.connection.listener)
+    endpoint = None if broker is None else broker.endpoint(context.session.listener)
     if broker is None or endpoint is None or broker.id in services.replicas.suspected_leaders():
         raise CoordinatorNotAvailable(f"{coordinated} has no leader now")
     return broker, endpoint

@@ -26,6 +26,7 @@ async def handle_leader_and_isr(request: LeaderAndIsrRequest, context: RequestCo
     }
     sender = Sender(request.controller_id, request.controller_epoch, request.broker_epoch)
     try:
+        context.require_inter_broker_listener()
         errors = await context.services.control_plane.become_leader_or_follower(sender, assignments, live_leaders)
     except KafkaError as error:
         return LeaderAndIsrResponse(error_code=error.code)

@@ -70,7 +70,7 @@ def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, conte
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            for broker, endpoint in reachable_brokers(image, context.connection.listener)
+            for broker, endpoint in reachable_brokers(image, context.session.listener)
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,

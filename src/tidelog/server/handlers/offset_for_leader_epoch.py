@@ -9,6 +9,7 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from tidelog.server.dispatch import RequestContext
+from tidelog.types import BrokerId
 
 
 def handle_offset_for_leader_epoch(
@@ -18,15 +19,21 @@ def handle_offset_for_leader_epoch(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_end_of_epoch(topic.topic, requested, context) for requested in topic.partitions],
+                partitions=[
+                    _end_of_epoch(request.replica_id, topic.topic, requested, context) for requested in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _end_of_epoch(topic: str, requested: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+def _end_of_epoch(
+    replica_id: BrokerId, topic: str, requested: OffsetForLeaderPartition, context: RequestContext
+) -> EpochEndOffset:
     try:
+        if replica_id >= 0:
+            context.require_inter_broker_listener()
         partition = context.services.partition(topic, requested.partition)
         partition.require_leader(requested.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(requested.leader_epoch)

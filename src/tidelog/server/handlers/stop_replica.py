@@ -21,6 +21,7 @@ async def handle_stop_replica(request: StopReplicaRequest, context: RequestConte
     ]
     sender = Sender(request.controller_id, request.controller_epoch, request.broker_epoch)
     try:
+        context.require_inter_broker_listener()
         errors = await context.services.control_plane.stop_replicas(sender, stops)
     except KafkaError as error:
         return StopReplicaResponse(error_code=error.code)

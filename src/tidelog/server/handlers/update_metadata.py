@@ -33,6 +33,7 @@ async def handle_update_metadata(request: UpdateMetadataRequest, context: Reques
     request.topic_states = list(filter(_is_possible, request.topic_states))
     topics = [(topic.topic_name, topic.topic_id) for topic in request.topic_states if not _is_deleted(topic)]
     try:
+        context.require_inter_broker_listener()
         await context.services.control_plane.update_image(sender, topics, partial(updated_image, request))
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)

@@ -1,12 +1,14 @@
 """WriteTxnMarkers (API key 27): appends commit and abort markers to partitions that this broker leads.
 
-Transaction coordinators send it, and administrators who abort a hanging transaction. Without an authorizer anybody may,
-as in Kafka. A repeated marker is harmless, so that senders without a response retry.
+Transaction coordinators send it, and administrators who abort a hanging transaction. Without an authorizer a commit
+marker needs the proof that a broker sends it, or a listener that only brokers use; an abort marker does not, since
+Kafka's tools send it for administrators. A repeated marker is harmless, so that senders without a response retry.
 """
 
 from tidelog.cluster.topic_names import GROUP_TOPIC
 from tidelog.errors import (
     NO_ERROR,
+    ClusterAuthorizationFailed,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     InvalidRequest,
@@ -42,7 +44,7 @@ COORDINATOR_IS_AWAY = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCo
 def handle_write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> Deferred[WriteTxnMarkersResponse]:
-    written = _Written(context)
+    written = _Written(context, may_commit=_may_commit(request, context))
     response = WriteTxnMarkersResponse(
         [
             WritableTxnMarkerResult(
@@ -60,10 +62,17 @@ def handle_write_txn_markers(
     return written.answer_with(response)
 
 
+def _may_commit(request: WriteTxnMarkersRequest, context: RequestContext) -> bool:
+    # Coordinators of Apache Kafka have no way to prove that they are brokers.
+    return context.session.is_only_for_brokers or context.is_from_broker(request.broker_id, request.broker_epoch)
+
+
 class _Written:
     """The markers of one request. The response is sent when each of them is committed or has failed."""
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: RequestContext, *, may_commit: bool) -> None:
+        self._context = context
+        self._may_commit = may_commit
         self._services = context.services
         self._waits: list[_Wait] = []
         self._of_groups: list[Deferred[None]] = []
@@ -79,6 +88,9 @@ class _Written:
     def _write(
         self, marker: WritableTxnMarker, topic: str, index: int, result: WritableTxnMarkerPartitionResult
     ) -> None:
+        self._context.require_inter_broker_listener()
+        if marker.transaction_result and not self._may_commit:
+            raise ClusterAuthorizationFailed("only brokers commit transactions")
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise InvalidRequest("a marker needs a producer id and a producer epoch")
         partition = self._services.replicas.get(topic, index)

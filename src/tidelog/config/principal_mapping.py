@@ -1,0 +1,71 @@
+"""Mapping of distinguished names to principal names: ssl.principal.mapping.rules (SslPrincipalMapper, KIP-371)."""
+
+import re
+from typing import NamedTuple
+
+from tidelog.config.setting import BadValue
+
+_RULE = re.compile(
+    r"(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?)"
+)
+_SEPARATOR = re.compile(r"\s*(?:,|\n|$)\s*")
+
+
+class _Rule(NamedTuple):
+    pattern: re.Pattern[str] | None
+    replacement: str
+    case: str
+
+
+class NoMatchingRule(Exception):
+    """No rule applies to a distinguished name: its owner is not let in."""
+
+
+class PrincipalMapper:
+    """The first rule whose pattern matches the whole name decides."""
+
+    def __init__(self, rules: str) -> None:
+        """Raises BadValue."""
+        self._rules = _parse(rules.strip() or "DEFAULT")
+
+    def name_of(self, distinguished_name: str) -> str:
+        """Raises NoMatchingRule."""
+        for rule in self._rules:
+            if rule.pattern is None:
+                return distinguished_name
+            match = rule.pattern.fullmatch(distinguished_name)
+            if match is not None:
+                found = _replaced(rule.replacement, match)
+                return {"L": found.lower(), "U": found.upper()}.get(rule.case, found)
+        raise NoMatchingRule(f"no rule in ssl.principal.mapping.rules applies to {distinguished_name}")
+
+
+def _parse(text: str) -> list[_Rule]:
+    rules, position = [], 0
+    while position < len(text):
+        match = _RULE.match(text, position)
+        separator = None if match is None else _SEPARATOR.match(text, match.end())
+        if match is None or separator is None:
+            raise BadValue(f"expected DEFAULT or RULE:pattern/replacement/[LU], found {text[position:]!r}")
+        rules.append(_rule(match))
+        position = separator.end()
+    return rules
+
+
+def _rule(match: re.Match[str]) -> _Rule:
+    if match["default"]:
+        return _Rule(None, "", "")
+    try:
+        return _Rule(re.compile(match["pattern"]), match["replacement"], match["case"])
+    except re.error as error:
+        raise BadValue(f"{match['pattern']!r} is not a regular expression: {error}") from error
+
+
+def _replaced(replacement: str, match: re.Match[str]) -> str:
+    """`$1` is the first group."""
+
+    def group(found: re.Match[str]) -> str:
+        index = int(found[1])
+        return (match[index] or "") if index <= (match.re.groups or 0) else ""
+
+    return re.sub(r"\$(\d)", group, replacement)
