@@ -89,6 +89,7 @@ def test_certificates_change_at_run_time_for_one_listener_of_one_broker() -> Non
     [
         ("ssl.keystore.location", True, "only per-listener using the listener prefix"),
         ("listener.name.outside.ssl.keystore.location", False, "broker id must be specified"),
+        ("listener.name.outside.ssl.keystore.password", True, "Passwords and keys cannot be stored"),
         ("listener.name.outside.ssl.client.auth", True, "Cannot update these configs dynamically"),
     ],
 )

@@ -13,10 +13,11 @@ import pytest
 from tests.certificates import Authority, Certificate
 from tests.runtime.test_network_contract import MAX_FRAME_BYTES, Recorder
 from tidelog.config.broker import BrokerSettings
+from tidelog.errors import InvalidRequest
 from tidelog.runtime import tls_channel
 from tidelog.runtime.network import Channel, FrameReceiver
 from tidelog.runtime.socket_network import SocketListener, SocketNetwork
-from tidelog.runtime.tls_context import BadKeyMaterial, ListenerTls, client_context, server_context
+from tidelog.runtime.tls_context import BadKeyMaterial, ListenerTls, check_certificates, client_context, server_context
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ class Server:
 
     def __init__(self, tls: ListenerTls) -> None:
         self.tls = tls
-        self.network = SocketNetwork(MAX_FRAME_BYTES)
+        self.network = SocketNetwork(MAX_FRAME_BYTES, send_buffer_bytes=32 * 1024)
         self.accepted: list[Recorder] = []
 
     async def __aenter__(self) -> "Server":
@@ -195,7 +196,7 @@ def test_who_does_not_speak_tls_or_never_ends_the_handshake_is_closed(
                 writer.close()
             await asyncio.sleep(0)
             assert [each.closed_because is None for each in server.accepted] == [False] * 4
-            assert server.accepted[-1].closed_because == "no TLS handshake in time"
+            assert server.accepted[-1].closed_because == "TLS handshake failed: not complete after 0.05 s"
             assert all(each.frames == [] for each in server.accepted)
 
     run(scenario)
@@ -247,15 +248,21 @@ def test_what_cannot_be_used_is_named_in_one_sentence(tmp_path: Path, certificat
         server_context(settings(certificate, ssl_truststore_location=str(garbage)))
 
 
+def test_a_change_to_what_cannot_be_used_is_refused(tmp_path: Path, certificate: Certificate) -> None:
+    listener = "listener.name.ssl.ssl.keystore.location"
+    check_certificates(settings(certificate), {listener: str(certificate.location)})
+    with pytest.raises(InvalidRequest, match="cannot read"):
+        check_certificates(settings(certificate), {listener: str(tmp_path / "missing")})
+
+
 def test_a_large_response_of_a_slow_reader_arrives_whole(certificate: Certificate) -> None:
     """Records that the socket did not take are sent again with the same bytes, as OpenSSL demands."""
     tls = ListenerTls(settings(certificate))
-    content = bytes(range(256)) * 30_000
+    content = bytes(range(256)) * 8_000
 
     async def scenario() -> None:
         async with Server(tls) as server:
             plain = socket.create_connection(("127.0.0.1", server.listener.port))
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             loop = asyncio.get_running_loop()
             received = await loop.run_in_executor(None, _ask_slowly, plain, tls.client_context, content)
             assert received == content

@@ -9,7 +9,7 @@ from tidelog.config.listeners import (
     EVERY_INTERFACE,
     LOOPBACK,
     Endpoint,
-    inter_broker_listener,
+    first_unencrypted,
     parse_address,
     parse_listeners,
     parse_protocol_map,
@@ -464,9 +464,14 @@ class BrokerSettings(SslSettings):
 
     @property
     def inter_broker_listener(self) -> str | None:
-        """The listener that brokers connect to: by its name, by its protocol, or the first one without encryption."""
-        by_protocol = inter_broker_listener(self.security_inter_broker_protocol, self.advertised_endpoints)
-        return (self.inter_broker_listener_name or "").upper() or by_protocol
+        """The listener of this broker that other brokers connect to."""
+        return self.listener_of_peers or first_unencrypted(self.advertised_endpoints)
+
+    @property
+    def listener_of_peers(self) -> str | None:
+        """The listener of other brokers to connect to; None: the first one of each that is not encrypted."""
+        protocol = self.security_inter_broker_protocol
+        return (self.inter_broker_listener_name or "").upper() or (None if protocol == "PLAINTEXT" else protocol)
 
     def for_listener(self, name: str) -> "BrokerSettings":
         """With the TLS settings of this listener. Raises BadValue."""

@@ -47,11 +47,8 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def inter_broker_listener(protocol: str, endpoints: Iterable[Endpoint]) -> str | None:
-    """The listener between brokers, if it is not named: of this protocol. Without encryption, the first such one."""
-    if protocol != "PLAINTEXT":
-        return protocol
-    return next((each.listener_name for each in endpoints if each.security_protocol == protocol), None)
+def first_unencrypted(endpoints: Iterable[Endpoint]) -> str | None:
+    return next((each.listener_name for each in endpoints if each.security_protocol == "PLAINTEXT"), None)
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:

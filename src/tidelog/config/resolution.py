@@ -166,6 +166,10 @@ def _validate_listener_configs(overrides: Mapping[str, str], *, for_one_broker: 
         (name for name, setting in of_listeners.items() if setting.update is UpdateMode.READ_ONLY),
         "Cannot update these configs dynamically",
     )
+    _refuse(
+        (name for name, setting in of_listeners.items() if setting.is_sensitive),
+        "Passwords and keys cannot be stored, because password.encoder.secret is not supported",
+    )
     if not for_one_broker:
         _refuse(of_listeners, "Cannot update these configs at default cluster level, broker id must be specified")
     for name, setting in of_listeners.items():

@@ -23,6 +23,7 @@ from tidelog.config.setting import ConfigType, Setting, default_text, settings_o
 from tidelog.config.topic import TopicSettings
 from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.errors import InvalidConfig, InvalidRequest, KafkaError, RequestTimedOut, UnknownTopicOrPartition
+from tidelog.runtime.tls_context import check_certificates
 from tidelog.store.interface import BadVersion, Check, Create, Delete, Node, NodeExists, NoNode, Operation, Set, Store
 from tidelog.types import BrokerId
 
@@ -160,6 +161,7 @@ class ConfigAdministration:
             validate_dynamic_broker_configs(configs, for_one_broker=for_one_broker)
             changed = {name: value for name, value in configs.items() if stored.get(name) != value}
             check_dynamic_change(self._settings(), changed, for_one_broker=for_one_broker)
+            check_certificates(self._settings(), changed)
 
     async def _write(self, change: ConfigChange, entity: str, configs: Mapping[str, str], node: Node | None) -> bool:
         """False if another writer changed the settings or deleted the topic in the meantime."""

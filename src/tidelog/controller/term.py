@@ -71,7 +71,7 @@ class ControllerTerm:
         self.settings = settings
         self.statistics = statistics
         self.context = ControllerContext()
-        self._listener_name = settings().inter_broker_listener
+        self._listener_name = settings().listener_of_peers
         self.batch = self._new_batch()
         self._log_end_queries: dict[BrokerId, dict[TopicPartition, QueriedLog]] = {}
         self._put_event = put_event

@@ -20,6 +20,10 @@ FramePart: TypeAlias = Buffer | FileSlice
 """A part of a frame to send. A file slice is sent from its file (sendfile)."""
 
 
+HANDSHAKE_FAILED = "TLS handshake failed: "
+"""Start of the reason if a connection was closed before it was encrypted."""
+
+
 class FrameReceiver(Protocol):
     """Callbacks of a channel. Calls never overlap."""
 

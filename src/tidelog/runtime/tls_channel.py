@@ -11,6 +11,7 @@ import ssl
 
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.distinguished_names import distinguished_name
+from tidelog.runtime.network import HANDSHAKE_FAILED
 from tidelog.runtime.receive_buffers import ReceiveBuffers
 from tidelog.runtime.socket_channel import SocketChannel
 from tidelog.runtime.socket_reader import SocketReader
@@ -117,7 +118,9 @@ class TlsChannel(SocketChannel):
         self._on_secured: asyncio.Future[None] | None = None
         super().__init__(connection, loop, buffers, turns, max_frame_bytes)
         self._loop = loop
-        self._timeout = loop.call_later(HANDSHAKE_TIMEOUT_S, self.close, "no TLS handshake in time")
+        self._timeout = loop.call_later(
+            HANDSHAKE_TIMEOUT_S, self.close, f"not complete after {HANDSHAKE_TIMEOUT_S:g} s"
+        )
 
     def _make_halves(
         self,
@@ -170,6 +173,8 @@ class TlsChannel(SocketChannel):
         if self.is_closed:
             return
         self._timeout.cancel()
+        if not self.is_secured:
+            reason = f"{HANDSHAKE_FAILED}{reason}"
         if self._on_secured is not None and not self._on_secured.done():
             self._on_secured.set_exception(ConnectionError(reason))
         if self.is_secured:

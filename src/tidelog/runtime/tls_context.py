@@ -3,10 +3,14 @@
 import logging
 import os
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
-from tidelog.config.ssl import SslSettings
+from tidelog.config.broker import BrokerSettings
+from tidelog.config.ssl import SslSettings, split_listener_name
+from tidelog.errors import InvalidRequest
 
 logger = logging.getLogger(__name__)
 
@@ -166,6 +170,17 @@ def _read_pkcs12(path: str, data: bytes, password: str | None) -> KeyMaterial:
     if store.key is not None:
         key = store.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return KeyMaterial(b"".join(own + others), key, None, b"".join(others + own))
+
+
+def check_certificates(settings: BrokerSettings, changed: Mapping[str, str]) -> None:
+    """Raises InvalidRequest if a listener could not be used with these settings of listeners."""
+    listeners = {found[0] for name in changed if (found := split_listener_name(name)) is not None}
+    wanted = replace(settings, listener_overrides={**settings.listener_overrides, **changed})
+    for listener in sorted(listeners):
+        try:
+            server_context(wanted.for_listener(listener))
+        except BadKeyMaterial as error:
+            raise InvalidRequest(f"Invalid dynamic configuration of listener {listener}: {error}") from error
 
 
 class ListenerTls:

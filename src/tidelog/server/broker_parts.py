@@ -173,7 +173,7 @@ class BrokerParts:
             clock=seams.clock,
             settings=lambda: cluster.settings,
             channels=lambda: ControllerChannels(
-                seams.network, f"controller-{self.broker_id}", self._foundation.settings.inter_broker_listener
+                seams.network, f"controller-{self.broker_id}", self._foundation.settings.listener_of_peers
             ),
             on_elected=on_elected,
         )
@@ -215,7 +215,7 @@ class BrokerParts:
             seams.network,
             f"broker-{self.broker_id}",
             lambda: cluster.image,
-            self._foundation.settings.inter_broker_listener,
+            self._foundation.settings.listener_of_peers,
         )
         return Coordinators(
             seams=seams,

@@ -16,7 +16,7 @@ from tidelog.protocol.errors import MalformedMessage, UnknownApi
 from tidelog.protocol.structs import Response, Struct
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
-from tidelog.runtime.network import Channel, FramePart
+from tidelog.runtime.network import HANDSHAKE_FAILED, Channel, FramePart
 from tidelog.server.dispatch import Dispatcher, Outcome, RequestContext, Route, UnsupportedRequest
 from tidelog.server.peer_error_log import PeerErrorLog
 from tidelog.server.session import Session
@@ -159,7 +159,10 @@ class Connection:
         self._resume_if_possible()
 
     def on_closed(self, reason: str) -> None:
-        logger.debug("connection closed peer=%s reason=%s", self.peer, reason)
+        if reason.startswith(HANDSHAKE_FAILED) and self._should_log_error():
+            logger.warning("connection closed peer=%s listener=%s reason=%s", self.peer, self.session.listener, reason)
+        else:
+            logger.debug("connection closed peer=%s reason=%s", self.peer, reason)
         for slot in self._pending:
             if slot.outcome is not None:
                 slot.outcome.abandon()

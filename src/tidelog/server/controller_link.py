@@ -83,7 +83,7 @@ class ControllerLink:
         controller = image.brokers.get(image.controller_id)
         if controller is None:
             return None
-        return controller.inter_broker_endpoint(self._cluster.static_settings.inter_broker_listener)
+        return controller.inter_broker_endpoint(self._cluster.static_settings.listener_of_peers)
 
     def close(self) -> None:
         self._connection.close("broker is shutting down")
