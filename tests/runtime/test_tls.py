@@ -3,8 +3,11 @@
 import asyncio
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -276,3 +279,37 @@ def _ask_slowly(plain: socket.socket, context: ssl.SSLContext, content: bytes) -
         file = client.makefile("rb")
         size = int.from_bytes(file.read(4), "big")
         return file.read(size)
+
+
+def pkcs12(certificate: Certificate, path: Path, password: str) -> Path:
+    command = ["openssl", "pkcs12", "-export", "-in", str(certificate.location), "-passout", f"pass:{password}"]
+    subprocess.run([*command, "-certfile", str(certificate.authority), "-out", str(path)], check=True)
+    return path
+
+
+def test_pkcs12(tmp_path: Path, certificate: Certificate) -> None:
+    pytest.importorskip("cryptography")
+    store = str(pkcs12(certificate, tmp_path / "store.p12", "hunter2"))
+    found = BrokerSettings(
+        ssl_keystore_location=store,
+        ssl_keystore_password="hunter2",
+        ssl_truststore_location=store,
+        ssl_truststore_password="hunter2",
+    )
+
+    async def scenario() -> None:
+        async with Server(ListenerTls(found)) as server:
+            await echo(await server.connect(ListenerTls(found)))
+
+    run(scenario)
+    with pytest.raises(BadKeyMaterial, match="with this password"):
+        ListenerTls(replace(found, ssl_keystore_password="wrong"))
+
+
+def test_pkcs12_without_its_library_is_one_sentence(
+    tmp_path: Path, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
+    store = pkcs12(certificate, tmp_path / "store.p12", "x")
+    with pytest.raises(BadKeyMaterial, match=r"pip install 'tidelog\[pkcs12\]'"):
+        ListenerTls(settings(certificate, ssl_keystore_location=str(store)))
