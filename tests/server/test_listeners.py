@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import Client, World, fetch_request
+from tests.server.harness import Client, World, fetch_request, with_broker
 from tidelog.cluster import znodes
+from tidelog.cluster.image import Broker
+from tidelog.config.listeners import Endpoint
 from tidelog.config.principal_mapping import PrincipalMapper
 from tidelog.errors import ClusterAuthorizationFailed
+from tidelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from tidelog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from tidelog.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -35,6 +40,7 @@ from tidelog.runtime.network import Channel
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.session import ANONYMOUS, USER, Principal, Session
 from tidelog.simulation.inspection import registered_epoch
+from tidelog.store.interface import Create
 
 CLIENTS, BROKERS = 9092, 9093
 SETTINGS = {
@@ -99,7 +105,14 @@ async def codes(asking: Client, epoch: int) -> dict[str, int]:
     create = CreateTopicsRequest(topics=[internal], broker_id=0, broker_epoch=epoch)
     created = await asking.ask(create, 7, CreateTopicsResponse)
     fetched = await asking.ask(fetch, 17, FetchResponse)
+    broker: Any = {"broker_id": 0, "broker_epoch": epoch}
+    altered = await asking.ask(AlterPartitionRequest(**broker), 3, AlterPartitionResponse)
+    allocated = await asking.ask(AllocateProducerIdsRequest(**broker), 0, AllocateProducerIdsResponse)
+    added = await asking.ask(AddPartitionsToTxnRequest(transactions=[]), 4, AddPartitionsToTxnResponse)
     return {
+        "AddPartitionsToTxn": added.error_code,
+        "AllocateProducerIds": allocated.error_code,
+        "AlterPartition": altered.error_code,
         "LeaderAndIsr": (await asking.ask(LeaderAndIsrRequest(**controller), 7, LeaderAndIsrResponse)).error_code,
         "StopReplica": (await asking.ask(StopReplicaRequest(**controller), 4, StopReplicaResponse)).error_code,
         "UpdateMetadata": (await asking.ask(UpdateMetadataRequest(**controller), 8, UpdateMetadataResponse)).error_code,
@@ -125,6 +138,23 @@ def test_requests_of_brokers_are_served_only_between_brokers() -> None:
         assert served["CreateTopics"] == 0
 
     with_two_listeners(scenario)
+
+
+def test_coordinators_of_apache_kafka_commit_without_a_proof() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        marker = WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)
+
+        async def commit() -> int:
+            written = await client.ask(WriteTxnMarkersRequest([marker]), 1, WriteTxnMarkersResponse)
+            return written.markers[0].topics[0].partitions[0].error_code
+
+        assert await commit() == DENIED
+        kafka = Broker(9, (Endpoint("PLAINTEXT", "kafka", 9092, "PLAINTEXT"),))
+        world.store_state.perform([Create(znodes.broker_path(9), znodes.encode_broker(kafka, 0))], 0)
+        assert await commit() == 0
+
+    with_broker(scenario)
 
 
 class NamedChannel:

@@ -5,17 +5,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidelog.config.listeners import (
-    EVERY_INTERFACE,
-    LOOPBACK,
-    Endpoint,
-    first_unencrypted,
-    parse_address,
-    parse_listeners,
-    parse_protocol_map,
-)
+from tidelog.config.listener_settings import ListenerSettings
+from tidelog.config.listeners import LOOPBACK, parse_address
 from tidelog.config.setting import INT_MAX, LONG_MAX, ConfigType, UpdateMode, setting
-from tidelog.config.ssl import SslSettings, with_overrides
 from tidelog.config.topic import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
@@ -31,7 +23,7 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class BrokerSettings(SslSettings):
+class BrokerSettings(ListenerSettings):
     """Built from keywords by code, or by `config.loading` from a file and flags, with all checks."""
 
     auto_create_topics_enable: bool = setting(
@@ -104,9 +96,6 @@ class BrokerSettings(SslSettings):
     fetch_max_bytes: int = setting(
         default=57_671_680, at_least=1024, doc="The maximum size of a fetch response, whatever the request allows."
     )
-    inter_broker_listener_name: str | None = setting(
-        default=None, doc="The listener for connections between brokers; default: the first unencrypted one."
-    )
     leader_imbalance_check_interval_seconds: int = setting(
         default=300,
         at_least=1,
@@ -116,18 +105,6 @@ class BrokerSettings(SslSettings):
     leader_imbalance_per_broker_percentage: int = setting(
         default=10,
         doc="Percentage of a broker's preferred partitions that others may lead before the controller rebalances.",
-    )
-    listener_security_protocol_map: str = setting(
-        default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        doc="The security protocol of each listener name: PLAINTEXT or SSL.",
-    )
-    advertised_listeners: tuple[str, ...] | None = setting(
-        default=None, doc="The addresses that clients connect to, if they differ from `listeners`."
-    )
-    listeners: tuple[str, ...] = setting(
-        default=("PLAINTEXT://:9092",),
-        doc="The addresses to listen on. Without a host: the loopback interface, because there is no authentication (in"
-        " Kafka: every interface). The host 0.0.0.0 means every interface.",
     )
     log_cleaner_backoff_ms: int = setting(
         default=15_000,
@@ -444,8 +421,6 @@ class BrokerSettings(SslSettings):
         default=18_000, doc="A broker that ZooKeeper has not heard from for this long is considered dead (Kafka 3.9)."
     )
 
-    listener_overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Settings of single listeners, by Kafka's name (`listener.name.<listener>.ssl...`)."""
     originals: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Values that were set by file or flags, by Kafka's name. DescribeConfigs distinguishes them from defaults."""
 
@@ -457,40 +432,6 @@ class BrokerSettings(SslSettings):
     def configured_broker_id(self) -> int | None:
         """broker.id or node.id, whichever is set; None if the broker must find its id."""
         return next((given for given in (self.broker_id, self.node_id) if given != GENERATED_ID), None)
-
-    @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return tuple(found._replace(host=found.host or LOOPBACK) for found in self._parsed(self.listeners))
-
-    @property
-    def inter_broker_listener(self) -> str | None:
-        """The listener of this broker that other brokers connect to."""
-        return self.listener_of_peers or first_unencrypted(self.advertised_endpoints)
-
-    @property
-    def listener_of_peers(self) -> str | None:
-        """The listener of other brokers to connect to; None: the first one of each that is not encrypted."""
-        protocol = self.security_inter_broker_protocol
-        return (self.inter_broker_listener_name or "").upper() or (None if protocol == "PLAINTEXT" else protocol)
-
-    def for_listener(self, name: str) -> "BrokerSettings":
-        """With the TLS settings of this listener. Raises BadValue."""
-        return with_overrides(self, name, self.listener_overrides)
-
-    @property
-    def listeners_without_host(self) -> tuple[str, ...]:
-        """Names of the listeners on the loopback interface for which no host was given."""
-        return tuple(found.listener_name for found in self._parsed(self.listeners) if not found.host)
-
-    @property
-    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """An empty host is replaced by the machine's name."""
-        if self.advertised_listeners is not None:
-            return self._parsed(self.advertised_listeners)
-        return tuple(found._replace(host="") if found.host in EVERY_INTERFACE else found for found in self.endpoints)
-
-    def _parsed(self, listeners: tuple[str, ...]) -> tuple[Endpoint, ...]:
-        return parse_listeners(listeners, parse_protocol_map(self.listener_security_protocol_map))
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:

@@ -62,7 +62,7 @@ class Reader(FetchParams):
         is_follower = replica_id >= 0
         same_rack = NO_BROKERS
         if request.rack_id and not is_follower and services.settings.replica_selector_class == RACK_AWARE_SELECTOR:
-            same_rack = services.cluster.image.brokers_in_rack(request.rack_id, context.connection.listener)
+            same_rack = services.cluster.image.brokers_in_rack(request.rack_id, context.session.listener)
         super().__init__(
             replica_id,
             replica_epoch,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from tidelog.cluster.topic_names import TRANSACTION_TOPIC, is_internal
 from tidelog.errors import (
     NO_ERROR,
+    ClusterAuthorizationFailed,
     KafkaError,
     OperationNotAttempted,
     TopicAuthorizationFailed,
@@ -36,8 +37,10 @@ FROM_BROKERS_FROM_VERSION = 4
 
 def handle_add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
-) -> Promised[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse | Promised[AddPartitionsToTxnResponse]:
     is_from_client = context.version < FROM_BROKERS_FROM_VERSION
+    if not is_from_client and not context.session.is_inter_broker:
+        return AddPartitionsToTxnResponse(error_code=ClusterAuthorizationFailed.code)
     transactions = [_only_transaction(request)] if is_from_client else request.transactions
 
     def finish(parts: list[AddPartitionsToTxnResponse]) -> AddPartitionsToTxnResponse:

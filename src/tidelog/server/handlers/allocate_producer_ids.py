@@ -9,6 +9,7 @@ async def handle_allocate_producer_ids(
     request: AllocateProducerIdsRequest, context: RequestContext
 ) -> AllocateProducerIdsResponse:
     try:
+        context.require_inter_broker_listener()
         block = await context.services.membership.allocate_producer_ids(request.broker_id, request.broker_epoch)
     except KafkaError as error:
         return AllocateProducerIdsResponse(error_code=error.code)

@@ -28,6 +28,7 @@ async def handle_alter_partition(request: AlterPartitionRequest, context: Reques
         for partition in topic.partitions
     }
     try:
+        context.require_inter_broker_listener()
         outcomes = await controller.alter_partition(request.broker_id, request.broker_epoch, proposals)
     except KafkaError as error:
         return AlterPartitionResponse(error_code=error.code)

@@ -2,10 +2,15 @@
 
 Transaction coordinators send it, and administrators who abort a hanging transaction. Without an authorizer a commit
 marker needs the proof that a broker sends it, or a listener that only brokers use; an abort marker does not, since
-Kafka's tools send it for administrators. A repeated marker is harmless, so that senders without a response retry.
+Kafka's tools send it for administrators. Coordinators of Apache Kafka cannot prove anything: in a cluster with such
+brokers no proof is needed. A repeated marker is harmless, so that senders without a response retry.
 """
 
+from collections.abc import Coroutine
+from typing import Any
+
 from tidelog.cluster.topic_names import GROUP_TOPIC
+from tidelog.controller.context_loading import load_brokers
 from tidelog.errors import (
     NO_ERROR,
     ClusterAuthorizationFailed,
@@ -33,6 +38,7 @@ from tidelog.runtime.purgatory import Watchers
 from tidelog.server.commit_waits import CommitWait
 from tidelog.server.dispatch import RequestContext
 from tidelog.storage.validation import AppendOrigin
+from tidelog.store.interface import StoreError
 
 EPOCH_PER_TRANSACTION_FROM_VERSION = 2
 """Version of transactions, not of the API: the marker has a higher producer epoch than its transaction (KIP-890)."""
@@ -43,8 +49,33 @@ COORDINATOR_IS_AWAY = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCo
 
 def handle_write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
+) -> Deferred[WriteTxnMarkersResponse] | Coroutine[Any, Any, WriteTxnMarkersResponse]:
+    is_proved = context.session.is_only_for_brokers or context.is_from_broker(request.broker_id, request.broker_epoch)
+    if is_proved or not any(marker.transaction_result for marker in request.markers):
+        return _write_all(request, context, may_commit=is_proved)
+    return _write_if_store_permits(request, context)
+
+
+async def _write_if_store_permits(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+    may_commit = context.session.is_inter_broker and await _is_permitted_by_store(request, context)
+    return await _write_all(request, context, may_commit=may_commit).wait()
+
+
+async def _is_permitted_by_store(request: WriteTxnMarkersRequest, context: RequestContext) -> bool:
+    """The epoch may be newer than the image; a controller of Apache Kafka puts no epochs there at all."""
+    try:
+        brokers = await load_brokers(context.services.membership.store)
+    except StoreError:
+        return False
+    sender = brokers.get(request.broker_id)
+    is_registered = sender is not None and sender.epoch == request.broker_epoch
+    return is_registered or any(not broker.directory_ids for broker in brokers.values())  # only Tidelog's have ids
+
+
+def _write_all(
+    request: WriteTxnMarkersRequest, context: RequestContext, *, may_commit: bool
 ) -> Deferred[WriteTxnMarkersResponse]:
-    written = _Written(context, may_commit=_may_commit(request, context))
+    written = _Written(context, may_commit=may_commit)
     response = WriteTxnMarkersResponse(
         [
             WritableTxnMarkerResult(
@@ -60,11 +91,6 @@ def handle_write_txn_markers(
         ]
     )
     return written.answer_with(response)
-
-
-def _may_commit(request: WriteTxnMarkersRequest, context: RequestContext) -> bool:
-    # Coordinators of Apache Kafka have no way to prove that they are brokers.
-    return context.session.is_only_for_brokers or context.is_from_broker(request.broker_id, request.broker_epoch)
 
 
 class _Written:

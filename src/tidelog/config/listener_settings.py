@@ -1,0 +1,71 @@
+"""Settings of listeners, a part of the broker settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from tidelog.config.listeners import (
+    EVERY_INTERFACE,
+    LOOPBACK,
+    Endpoint,
+    first_unencrypted,
+    parse_listeners,
+    parse_protocol_map,
+)
+from tidelog.config.setting import setting
+from tidelog.config.ssl import SslSettings, with_overrides
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class ListenerSettings(SslSettings):
+    inter_broker_listener_name: str | None = setting(
+        default=None, doc="The listener for connections between brokers; default: the first unencrypted one."
+    )
+    listener_security_protocol_map: str = setting(
+        default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        doc="The security protocol of each listener name: PLAINTEXT or SSL.",
+    )
+    advertised_listeners: tuple[str, ...] | None = setting(
+        default=None, doc="The addresses that clients connect to, if they differ from `listeners`."
+    )
+    listeners: tuple[str, ...] = setting(
+        default=("PLAINTEXT://:9092",),
+        doc="The addresses to listen on. Without a host: the loopback interface, because there is no authentication (in"
+        " Kafka: every interface). The host 0.0.0.0 means every interface.",
+    )
+    listener_overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Settings of single listeners, by Kafka's name (`listener.name.<listener>.ssl...`)."""
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(found._replace(host=found.host or LOOPBACK) for found in self._parsed(self.listeners))
+
+    @property
+    def inter_broker_listener(self) -> str | None:
+        """The listener of this broker that other brokers connect to."""
+        return self.listener_of_peers or first_unencrypted(self.advertised_endpoints)
+
+    @property
+    def listener_of_peers(self) -> str | None:
+        """The listener of other brokers to connect to; None: the first one of each that is not encrypted."""
+        protocol = self.security_inter_broker_protocol
+        return (self.inter_broker_listener_name or "").upper() or (None if protocol == "PLAINTEXT" else protocol)
+
+    def for_listener(self, name: str) -> Self:
+        """With the TLS settings of this listener. Raises BadValue."""
+        return with_overrides(self, name, self.listener_overrides)
+
+    @property
+    def listeners_without_host(self) -> tuple[str, ...]:
+        """Names of the listeners on the loopback interface for which no host was given."""
+        return tuple(found.listener_name for found in self._parsed(self.listeners) if not found.host)
+
+    @property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """An empty host is replaced by the machine's name."""
+        if self.advertised_listeners is not None:
+            return self._parsed(self.advertised_listeners)
+        return tuple(found._replace(host="") if found.host in EVERY_INTERFACE else found for found in self.endpoints)
+
+    def _parsed(self, listeners: tuple[str, ...]) -> tuple[Endpoint, ...]:
+        return parse_listeners(listeners, parse_protocol_map(self.listener_security_protocol_map))
