@@ -144,7 +144,7 @@ def test_a_move_takes_the_time_that_its_rate_demands() -> None:
             assert await change(client, THIS_BROKER, (name, SET, "5000")) == 0
             started_s = services.clock.monotonic()
             assert await alter(client, "/b") == 0
-            while not services.alter_log_dirs.swaps:
+            while not services.alter_log_dirs.swaps:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             took_s = services.clock.monotonic() - started_s
             moved_bytes = services.quotas.alter_log_dirs.total_bytes
