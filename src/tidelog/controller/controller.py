@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import Partition
@@ -106,6 +106,8 @@ EVENT_HANDLERS: Mapping[type[Event], EventHandler] = {
 }
 """Handler of each event of a term. It returns the log line of the event, or None."""
 
+T = TypeVar("T")
+
 
 class Controller:
     """Controller of one broker during one store session. A broker that rejoins creates a new one."""
@@ -177,9 +179,9 @@ class Controller:
         """
         if not self.is_active:
             raise NotController
-        event = ControlledShutdown(broker_id, broker_epoch, asyncio.get_running_loop().create_future())
-        self._queue.put(event)
-        remaining = await event.answer
+        remaining: set[TopicPartition] = await self._ask(
+            lambda answer: ControlledShutdown(broker_id, broker_epoch, answer)
+        )
         if self._term is not None and not remaining:
             # The new leaders should have LeaderAndIsr before the broker stops.
             await self._term.channels.settle(SETTLE_S)
@@ -192,9 +194,7 @@ class Controller:
         if not self.is_active:
             raise NotController
         named = None if partitions is None else tuple(partitions)
-        event = ElectLeaders(named, is_unclean, asyncio.get_running_loop().create_future())
-        self._queue.put(event)
-        return await event.answer
+        return await self._ask(lambda answer: ElectLeaders(named, is_unclean, answer))
 
     async def alter_partition_reassignments(
         self,
@@ -206,11 +206,9 @@ class Controller:
         if not self.is_active:
             raise NotController
         named = tuple((each, None if target is None else tuple(target)) for each, target in targets.items())
-        event = AlterPartitionReassignments(
-            named, allow_replication_factor_change, asyncio.get_running_loop().create_future()
+        return await self._ask(
+            lambda answer: AlterPartitionReassignments(named, allow_replication_factor_change, answer)
         )
-        self._queue.put(event)
-        return await event.answer
 
     async def alter_partition(
         self, broker_id: BrokerId, broker_epoch: int, proposals: Mapping[TopicPartition, ProposedIsr]
@@ -218,11 +216,17 @@ class Controller:
         """Write the ISR that the leader proposes; the state of each partition. NotController, StaleBrokerEpoch."""
         if not self.is_active:
             raise NotController
-        event = AlterPartition(
-            broker_id, broker_epoch, tuple(proposals.items()), asyncio.get_running_loop().create_future()
-        )
-        self._queue.put(event)
-        return await event.answer
+        named = tuple(proposals.items())
+        return await self._ask(lambda answer: AlterPartition(broker_id, broker_epoch, named, answer))
+
+    async def _ask(self, request_for: Callable[[asyncio.Future[T]], ControllerRequest]) -> T:
+        """Queue the request, and wait for its answer."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(request_for(answer))
+        try:
+            return await answer
+        finally:
+            del answer  # an error keeps this frame: without the frame keeping the error, both are freed at once
 
     async def wait_for_deletions(self, topics: Collection[str], timeout_s: float) -> None:
         """Wait until each topic is deleted, or its deletion waits for brokers that are down."""
