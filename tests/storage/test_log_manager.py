@@ -181,11 +181,32 @@ def test_the_same_partition_in_two_log_dirs_is_refused() -> None:
         disk = MemoryDisk()
         for path in ("/one", "/two"):
             manager = await manager_on(disk, path)
-            manager.create(ORDERS, TOPIC_ID, SETTINGS)
+            append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"record")
             await manager.close()
         with pytest.raises(DuplicateLog, match="orders-0 is in two log dirs: /one/orders-0 and /two/orders-0"):
             await manager_on(disk, "/one", "/two")
         assert (await manager_on(disk, "/one")).directories[0].was_clean
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("written", ["/one", "/two", None])
+def test_a_log_without_records_beside_another_one_does_not_keep_a_broker_from_starting(written: str | None) -> None:
+    """A power cut undid the deletion of an earlier topic. Its successor has a log in the other log dir (seed 63)."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        await (await manager_on(disk, "/one", "/two")).close()
+        for path in ("/one", "/two"):
+            manager = await manager_on(disk, path)
+            log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+            if path == written:
+                append(log, b"record")
+            await manager.close()
+        manager = await manager_on(disk, "/one", "/two")
+        log = manager.logs[ORDERS]
+        assert log.log_end_offset == (1 if written else 0)
+        assert written in (None, log.directory.path)
 
     asyncio.run(run())
 

@@ -52,8 +52,9 @@ class LoadedDirectory(NamedTuple):
 class Leftover(NamedTuple):
     """Directory of a partition that another log dir has, too: the other one counts.
 
-    Either its creation failed, so that it has no log file; or it was replaced by a log in another log dir, and the
-    broker stopped before it was renamed (R30).
+    Either its creation failed, so that it has no log file; or nothing was ever written to it, as to a log of an earlier
+    topic whose deletion a power cut has undone; or it was replaced by a log in another log dir, and the broker stopped
+    before it was renamed (R30).
     """
 
     directory: LogDirectory
@@ -73,7 +74,7 @@ class Leftover(NamedTuple):
 def check_for_duplicates(directories: Iterable[LogDirectory]) -> list[Leftover]:
     """Raise DuplicateLog if two log dirs have the same partition, before anything has changed.
 
-    Returns directories of failed creations and of replaced logs, which may be removed.
+    Returns directories of failed creations, unwritten logs and replaced logs, which may be removed.
     """
     found: dict[TopicPartition, list[LogDirectory]] = defaultdict(list)
     for directory in directories:
@@ -87,17 +88,29 @@ def check_for_duplicates(directories: Iterable[LogDirectory]) -> list[Leftover]:
 
 
 def _leftovers_of(topic_partition: TopicPartition, holders: list[LogDirectory]) -> list[Leftover]:
-    logs = [directory for directory in holders if _has_log_files(directory, topic_partition)]
-    kept = (_replacement(topic_partition, logs) if len(logs) > 1 else logs[0]) if logs else holders[0]
+    files = {directory: _log_files(directory, topic_partition) for directory in holders}
+    logs = [directory for directory in holders if files[directory] != []]
+    written = [directory for directory in logs if not _is_unwritten(files[directory])]
+    replacement = _replacement(topic_partition, logs)
+    if replacement is None and len(written) > 1:
+        paths = " and ".join(directory.file(str(topic_partition)) for directory in written)
+        raise DuplicateLog(f"partition {topic_partition} is in two log dirs: {paths}; move one of them away")
+    kept = replacement or (written or logs or holders)[0]
     return [
-        Leftover(directory, topic_partition, "a replaced log" if directory in logs else "a failed log creation")
+        Leftover(directory, topic_partition, _reason(files[directory]))
         for directory in holders
         if directory is not kept
     ]
 
 
-def _replacement(topic_partition: TopicPartition, logs: list[LogDirectory]) -> LogDirectory:
-    """The log dir whose log replaced those in all the others. Raises DuplicateLog if there is none."""
+def _reason(files: list[DirectoryEntry] | None) -> str:
+    if files == []:
+        return "a failed log creation"
+    return "a log without records" if _is_unwritten(files) else "a replaced log"
+
+
+def _replacement(topic_partition: TopicPartition, logs: list[LogDirectory]) -> LogDirectory | None:
+    """The log dir whose log replaced those in all the others."""
     for directory in logs:
         try:
             replaced = read_replaced(directory.context.disk, directory.file(str(topic_partition)))
@@ -106,18 +119,22 @@ def _replacement(topic_partition: TopicPartition, logs: list[LogDirectory]) -> L
             continue
         if replaced.issuperset(each.directory_id for each in logs if each is not directory):
             return directory
-    paths = " and ".join(directory.file(str(topic_partition)) for directory in logs)
-    raise DuplicateLog(f"partition {topic_partition} is in two log dirs: {paths}; move one of them away")
+    return None
 
 
-def _has_log_files(directory: LogDirectory, topic_partition: TopicPartition) -> bool:
-    """Whether its creation succeeded: the log file is created last."""
+def _is_unwritten(files: list[DirectoryEntry] | None) -> bool:
+    """True if no record was ever written: a log that retention emptied begins at a later offset."""
+    return files is not None and len(files) == 1 and files[0].size == 0 and int(files[0].name.split(".")[0]) == 0
+
+
+def _log_files(directory: LogDirectory, topic_partition: TopicPartition) -> list[DirectoryEntry] | None:
+    """Log files of a partition. None if unknown; empty if its creation failed, since the log file is created last."""
     try:
         entries = directory.context.disk.list_directory(directory.file(str(topic_partition)))
     except OSError as error:
         directory.fail_while_opening(error)
-        return True  # unknown, so keep it
-    return any(entry.name.endswith(LOG_SUFFIX) for entry in entries)
+        return None
+    return [entry for entry in entries if entry.name.endswith(LOG_SUFFIX)]
 
 
 def _partitions_in(directory: LogDirectory) -> list[TopicPartition]:
