@@ -2,7 +2,7 @@
 
 import json
 
-from tidelog.cli.disk_view import as_json, as_text, disks_of, size_text
+from tidelog.cli.disk_view import as_json, as_text, disks_of
 from tidelog.client.network.connection import ConnectionLost
 from tidelog.errors import NO_ERROR, KafkaStorageError
 from tidelog.protocol.messages.describe_log_dirs import (
@@ -66,7 +66,3 @@ def test_json() -> None:
         }
     ]
     assert shown["silent_brokers"] == {"2": "timed out"}
-
-
-def test_sizes() -> None:
-    assert [size_text(each) for each in (12, 1500, 2 * 10**12)] == ["12 B", "1.5 kB", "2.0 TB"]

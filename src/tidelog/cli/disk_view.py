@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tidelog.client.network.connection import ConnectionLost
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsResponse, DescribeLogDirsResult
+from tidelog.terminal.quantities import size_text
 from tidelog.terminal.tables import table
 from tidelog.types import BrokerId, TopicPartition
 
@@ -93,16 +94,6 @@ def _moves(broker_id: BrokerId, answer: DescribeLogDirsResponse) -> list[MoveVie
             size_bytes = log.partition_size if replica is None else replica.partition_size
             found.append(MoveView(broker_id, each, source, path, log.partition_size, size_bytes, log.offset_lag))
     return found
-
-
-_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
-
-
-def size_text(size_bytes: int) -> str:
-    for name, unit in _UNITS:
-        if size_bytes >= unit:
-            return f"{size_bytes / unit:.1f} {name}"
-    return f"{size_bytes} B"
 
 
 def as_text(view: DisksView) -> list[str]:
