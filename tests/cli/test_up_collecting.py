@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from tidelog.cli.local_cluster.broker_queries import DEBUGGING_CONSUMER, ClusterAnswers, Connections, query_cluster
 from tidelog.cli.local_cluster.inspection import inspect_remote_cluster
-from tidelog.cli.local_cluster.view import BrokerState
+from tidelog.cli.local_cluster.view import BrokerState, Move
 from tidelog.client.network.bootstrap import Address
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -20,6 +20,12 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from tidelog.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -49,6 +55,7 @@ class ScriptedBrokers(Connections):
         self._log_ends = {address_of(broker_id): end for broker_id, end in log_ends.items()}
         self._metadata = metadata
         self.fetch_failures: dict[Address, str] = {}
+        self.reassignments: list[OngoingTopicReassignment] = []
 
     async def ask(self, address: Address, request: Request, answer_type: type[ResponseT]) -> ResponseT | None:
         if address not in self._log_ends:
@@ -66,6 +73,8 @@ class ScriptedBrokers(Connections):
             described = DescribeLogDirsPartition(partition_index=0, fetch_failure=failure)
             topic = DescribeLogDirsTopic(name="tides", partitions=[described])
             return DescribeLogDirsResponse(results=[DescribeLogDirsResult(topics=[topic])], suspension=self.suspension)
+        if isinstance(request, ListPartitionReassignmentsRequest):
+            return ListPartitionReassignmentsResponse(topics=self.reassignments)
         assert isinstance(request, ListOffsetsRequest)
         end = self._log_ends[address] if request.replica_id == DEBUGGING_CONSUMER else HIGH_WATERMARK
         partition = ListOffsetsPartitionResponse(partition_index=0, offset=end)
@@ -110,6 +119,16 @@ def test_a_follower_that_cannot_write_says_why() -> None:
     (partition,) = ask(brokers, 1).partitions
     (missing,) = partition.out_of_sync
     assert missing.rule == "catching up with leader 1; it says: Too many open files"
+
+
+def test_a_replica_that_is_being_added_is_no_trouble() -> None:
+    brokers = ScriptedBrokers({1: 100, 2: 100, 3: 93}, metadata(members=[1, 2, 3], leader=1, in_sync=[1, 2]))
+    moving = OngoingPartitionReassignment(partition_index=0, adding_replicas=[3], removing_replicas=[2])
+    brokers.reassignments = [OngoingTopicReassignment(name="tides", partitions=[moving])]
+    (partition,) = ask(brokers, 1).partitions
+    assert partition.is_healthy
+    assert partition.out_of_sync == []
+    assert partition.move == Move((3,), (2,), None)
 
 
 def test_partition_without_a_leader_says_so() -> None:

@@ -120,6 +120,7 @@ def test_partitions_are_shown_with_leader_in_sync_replicas_and_high_watermark(cl
         "high_watermark": 2,
         "lag": {"1": 0},
         "out_of_sync": [],
+        "move": None,
     }
     shown = tidelog("status", "--bootstrap", cluster.bootstrap)
     assert "greetings-0" in shown.stdout
