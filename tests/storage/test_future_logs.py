@@ -23,6 +23,7 @@ from tidelog.protocol.records import ControlType
 from tidelog.runtime.memory_disk import CrashDamage, MemoryDisk
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from tidelog.storage.disk_errors import ResourceShortage
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import DuplicateLog
 from tidelog.storage.log_manager import LogManager
@@ -177,6 +178,27 @@ def test_a_flush_of_the_replaced_log_flushes_the_new_one() -> None:
         append(moved, b"acknowledged after a flush")
         await log.flush()
         assert moved.recovery_point == moved.log_end_offset
+
+    asyncio.run(run())
+
+
+def test_a_swap_that_fails_for_a_moment_shares_nothing_and_can_be_repeated() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await two_dirs(disk)
+        log = fill(manager)
+        future = manager.future.create(log, manager.directories[1])
+        copy(log, future)
+        assert await manager.future.prepare_swap(future)
+        for operation in ("open", "rename"):
+            fault = disk.inject(errno.ENOMEM, "/two", (operation,))
+            with pytest.raises(ResourceShortage):
+                manager.future.swap(ORDERS)
+            disk.faults.remove(fault)
+            assert manager.logs[ORDERS] is log
+            assert future.producers is not log.producers
+            assert future.leader_epochs is not log.leader_epochs
+        assert facts(await move(manager))[:3] == facts(log)[:3]
 
     asyncio.run(run())
 

@@ -186,24 +186,29 @@ class AlterLogDirsManager:
             await wake.wait()
             wake.clear()
             while moving := self._moving_to(directory):
-                for topic_partition, partition in moving:
-                    await asyncio.sleep(await self._advance(topic_partition, partition))
+                for topic_partition in moving:
+                    await asyncio.sleep(await self._advance(topic_partition))
 
-    def _moving_to(self, directory: LogDirectory) -> list[tuple[TopicPartition, Partition]]:
+    def _moving_to(self, directory: LogDirectory) -> list[TopicPartition]:
         """Future logs in the directory whose partitions are online here. Others wait for their role."""
-        found = []
-        for topic_partition, future in self._logs.future.logs.items():
-            if future.directory is directory and directory.is_online:
-                try:
-                    found.append((topic_partition, self._get_partition(*topic_partition)))
-                except KafkaError:
-                    continue
-        return found
+        return [
+            topic_partition
+            for topic_partition, future in self._logs.future.logs.items()
+            if future.directory is directory and directory.is_online and self._hosted(topic_partition) is not None
+        ]
 
-    async def _advance(self, topic_partition: TopicPartition, partition: Partition) -> float:
+    def _hosted(self, topic_partition: TopicPartition) -> Partition | None:
+        """The partition with the current log. None if it is offline, or has no role in this run of the broker yet."""
+        try:
+            partition = self._get_partition(*topic_partition)
+        except KafkaError:
+            return None
+        return partition if partition.log is self._logs.get(topic_partition) else None
+
+    async def _advance(self, topic_partition: TopicPartition) -> float:
         """One step of a move. Returns the time to wait before the next one."""
-        future = self._logs.future.get(topic_partition)
-        if future is None:
+        future, partition = self._logs.future.get(topic_partition), self._hosted(topic_partition)
+        if future is None or partition is None:
             self._moves.pop(topic_partition, None)
             return 0.0
         move = self._moves.get(topic_partition)

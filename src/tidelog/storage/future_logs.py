@@ -197,8 +197,10 @@ class FutureLogs:
         assert future.log_start_offset == current.log_start_offset, "log starts are equal at the swap (R30)"
         path = future.directory.file(partition_name(topic_partition))
         with future.guard:
-            future.take_over_state(current)
+            future.snapshot_producers_of(current)
             future.rename_directory(path)
+        # Only after the rename: two logs that may both be appended to must never share their states.
+        future.take_over_state(current)
         del self.logs[topic_partition]
         self._cleaner.paused.discard(topic_partition)
         self._current[topic_partition] = future

@@ -202,13 +202,16 @@ class Log:
             self.path = self.snapshots.directory = path
         self.flusher.on_directory_renamed(old, path)
 
+    def snapshot_producers_of(self, current: "Log") -> None:
+        """The files of a future log lack producers whose records are deleted. Raises OSError."""
+        if current.producers.by_id:
+            self.snapshots.take_snapshot(current.producers, current.log_end_offset)
+
     def take_over_state(self, current: "Log") -> None:
         """Continue for the current log, which has the same records: the last step of a future log (R30).
 
         Its own states may know less: producers whose records are deleted, epochs without records (R3).
         """
-        if current.producers.by_id:
-            self.snapshots.take_snapshot(current.producers, current.log_end_offset)
         self.settings = current.settings
         self.topic_id = current.topic_id
         self.producers = current.producers
