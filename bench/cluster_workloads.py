@@ -12,7 +12,7 @@ from bench.measures import Sizes
 from bench.processes import CpuMeter, resident_megabytes
 from bench.rdkafka import LatencyRun, Transfer
 from bench.scenarios import Figures, Scenario, Session, Step
-from bench.workloads import KILOBYTE, LINGER, ONE_RECORD_PER_REQUEST, SETTLE_SECONDS, per_million, records_of
+from bench.workloads import KILOBYTE, LINGER, ONE_RECORD_PER_REQUEST, SETTLE_S, per_million, records_of
 
 MANY_PARTITIONS = max(CLUSTER_PARTITIONS)
 
@@ -28,7 +28,7 @@ def idle(session: Session) -> Figures:
 
 def idle_figures(session: Session) -> tuple[float, float]:
     """Megabytes and percent of a core."""
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(SETTLE_S)
     memory = resident_megabytes(session.peer.pids)
     with CpuMeter(session.peer.pids) as cpu:
         time.sleep(session.sizes.idle_seconds)

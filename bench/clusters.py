@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench import probes, wire
-from bench.peers import FIRST_TOPIC, START_LIMIT_SECONDS, KafkaPeer, Peer, Peers, TidelogPeer
+from bench.peers import FIRST_TOPIC, START_LIMIT_S, KafkaPeer, Peer, Peers, TidelogPeer
 from tools.apache_kafka import free_port, new_cluster_id
 from tools.zookeeper import ZooKeeper
 
@@ -46,7 +46,7 @@ class Cluster(Peer):
     def start(self) -> float:
         """Seconds to the first acknowledged produce, which needs two of them; returns when all are in sync."""
         seconds = super().start()
-        probes.wait_until_in_sync(self.ports, FIRST_TOPIC, time.monotonic() + START_LIMIT_SECONDS)
+        probes.wait_until_in_sync(self.ports, FIRST_TOPIC, time.monotonic() + START_LIMIT_S)
         return seconds
 
     def stop(self) -> None:

@@ -2,7 +2,7 @@
 
 from bench.measures import Measure, Sizes, at_most
 
-HEARTBEAT_EVERY_SECONDS = 3.0
+HEARTBEAT_EVERY_S = 3.0
 TRANSACTION_VERSIONS = {2: "version 2", 1: "version 1, as librdkafka"}
 
 
@@ -14,7 +14,7 @@ def _groups(sizes: Sizes) -> list[Measure]:
     section = "Groups"
     groups = f"{sizes.groups:,} groups of {sizes.members_per_group} members"
     offsets = f"{sizes.committed_offsets:,} committed offsets"
-    steady = f"{groups}, a heartbeat every {HEARTBEAT_EVERY_SECONDS:g} s"
+    steady = f"{groups}, a heartbeat every {HEARTBEAT_EVERY_S:g} s"
     start = "exec of three brokers (Tidelog: `tidelog up`)"
     return [
         Measure("group-first-produce", section, f"{start} to the first acknowledged produce", "s"),

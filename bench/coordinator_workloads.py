@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from bench import group_load, group_wire, probes, transaction_load
 from bench.clusters import THREE_BROKERS, Cluster, KafkaCluster
-from bench.coordinator_measures import HEARTBEAT_EVERY_SECONDS, TRANSACTION_VERSIONS
+from bench.coordinator_measures import HEARTBEAT_EVERY_S, TRANSACTION_VERSIONS
 from bench.exchange import Exchange, ask_pipelined
 from bench.figures import percentile
 from bench.group_load import ClassicGroups, ConsumerGroups, FirstMessage, ask_patiently, check_all
 from bench.local_cluster import TidelogUp
 from bench.measures import Sizes
-from bench.peers import ONE_BROKER, START_LIMIT_SECONDS, BrokerFailed, Peer, Peers
+from bench.peers import ONE_BROKER, START_LIMIT_S, BrokerFailed, Peer, Peers
 from bench.processes import CpuMeter, resident_megabytes
 from bench.scenarios import Figures, Scenario, Session, Step
 from bench.wire import Connection
@@ -61,7 +61,7 @@ def _heartbeats(session: Session, exchange: Exchange, groups: ClassicGroups) -> 
     with CpuMeter(session.peer.pids) as cpu:
         exchange.ask_all(
             groups.spread(groups.heartbeat_frame, session.sizes.steady_heartbeat_rounds * members),
-            rate_per_second=members / HEARTBEAT_EVERY_SECONDS,
+            rate_per_second=members / HEARTBEAT_EVERY_S,
         )
     return {
         "groups-steady-cpu": 100 * cpu.seconds / cpu.elapsed_seconds,
@@ -87,8 +87,8 @@ def _pipelined_commits(session: Session, groups: ClassicGroups) -> dict[str, flo
     with Connection(session.peer.ports[0]) as connection:
         ask_pipelined(connection, requests, WINDOW)
         with CpuMeter(session.peer.pids) as cpu:
-            answers = ask_pipelined(connection, requests, WINDOW)
-    check_all("commits", map(group_wire.offset_commit_error, answers))
+            responses = ask_pipelined(connection, requests, WINDOW)
+    check_all("commits", map(group_wire.offset_commit_error, responses))
     return {
         "groups-commit-pipelined-cpu": MICROSECONDS * cpu.seconds / len(requests),
         "groups-commit-pipelined-rate": len(requests) / cpu.elapsed_seconds,
@@ -100,8 +100,8 @@ def _driven(
 ) -> tuple[float, float]:
     """Microseconds of the broker's CPU for each request, and requests per second."""
     with CpuMeter(session.peer.pids) as cpu:
-        answers = ask_patiently(exchange, requests, error_of, WINDOW)
-    check_all("requests", (error_of(answer) for answered in answers for answer in answered))
+        responses = ask_patiently(exchange, requests, error_of, WINDOW)
+    check_all("requests", (error_of(response) for answered in responses for response in answered))
     count = sum(map(len, requests))
     return MICROSECONDS * cpu.seconds / count, count / cpu.elapsed_seconds
 
@@ -119,7 +119,7 @@ def consumer_groups(session: Session) -> Figures:
             probes.create_topic(session.peer.ports, topic, TOPIC_PARTITIONS)
             groups.settle()
         requests = groups.spread(groups.heartbeat_frames(sizes.group_requests))
-        cpu_each, rate = _driven(session, exchange, requests, lambda answer: group_wire.member_of(answer).error)
+        cpu_each, rate = _driven(session, exchange, requests, lambda response: group_wire.member_of(response).error)
         return {
             "consumer-groups-join-cpu": MICROSECONDS * joining.seconds / (sizes.groups * sizes.members_per_group),
             "consumer-groups-heartbeat-cpu": cpu_each,
@@ -146,7 +146,7 @@ def group_failover(session: Session) -> Figures:
     group_load.commit_without_members(cluster.ports, sizes.groups, topic, sizes.offsets_per_group)
     seconds = []
     for _ in range(sizes.group_failovers):
-        probes.wait_until_in_sync(cluster.ports, "__consumer_offsets", time.monotonic() + START_LIMIT_SECONDS)
+        probes.wait_until_in_sync(cluster.ports, "__consumer_offsets", time.monotonic() + START_LIMIT_S)
         seconds.append(_kill_a_coordinator(cluster, sizes))
     return {"groups-failover": seconds}
 
@@ -211,7 +211,7 @@ class StartWithGroup(Peer):
         started = time.monotonic()
         self.launch()
         try:
-            done = group_load.wait_for_first_message(self.ports, "first", started + START_LIMIT_SECONDS)
+            done = group_load.wait_for_first_message(self.ports, "first", started + START_LIMIT_S)
         except TimeoutError as error:
             self.kill()
             raise BrokerFailed(f"{self.title} did not start:\n{self.last_words()}") from error

@@ -11,7 +11,7 @@ from bench import wire
 from bench.wire import Connection
 
 RECEIVE_BYTES = 65_536
-ANSWER_LIMIT_SECONDS = 120.0
+RESPONSE_LIMIT_S = 120.0
 NO_LIMIT = 10**9
 UNACCEPTED = 25
 """Connections that a broker has time to accept while more come: it may lose those that exceed 50, for a second."""
@@ -34,14 +34,14 @@ class Exchange:
         With a rate, requests are sent at their times, the connections in turn, however long answers take.
         """
         run = _Run(self._connections, requests, window, rate_per_second)
-        deadline = time.monotonic() + ANSWER_LIMIT_SECONDS + run.planned_seconds
+        deadline = time.monotonic() + RESPONSE_LIMIT_S + run.planned_seconds
         while run.is_going_on:
             run.send()
             for descriptor, _event in self._poller.poll(run.seconds_to_next):
                 run.receive(self._indexes[descriptor])
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{run.unanswered} requests were not answered in time")
-        return run.answers
+        return run.responses
 
     def __enter__(self) -> Self:
         return self
@@ -62,15 +62,15 @@ def _connected(ports: Sequence[int]) -> Iterator[Connection]:
 
 def ask_pipelined(connection: Connection, requests: Sequence[bytes], window: int) -> list[bytes]:
     """All over one connection: so many go unanswered at first, and more follow when half of them are answered."""
-    answers: list[bytes] = []
+    responses: list[bytes] = []
     sent = 0
-    while len(answers) < len(requests):
-        if sent - len(answers) <= window // 2:
-            following = requests[sent : len(answers) + window]
+    while len(responses) < len(requests):
+        if sent - len(responses) <= window // 2:
+            following = requests[sent : len(responses) + window]
             connection.send(b"".join(following))
             sent += len(following)
-        answers.append(connection.receive())
-    return answers
+        responses.append(connection.receive())
+    return responses
 
 
 class _Run:
@@ -92,7 +92,7 @@ class _Run:
         self._sent = 0
         self._left = sum(map(len, requests))
         self.unanswered = 0
-        self.answers: list[list[bytes]] = [[] for _ in requests]
+        self.responses: list[list[bytes]] = [[] for _ in requests]
 
     @property
     def planned_seconds(self) -> float:
@@ -129,7 +129,7 @@ class _Run:
         (length,) = struct.unpack_from(">i", pending)
         if len(pending) < 4 + length:
             return
-        self.answers[index].append(bytes(pending[4:]))
+        self.responses[index].append(bytes(pending[4:]))
         pending.clear()
         self.unanswered -= 1
         self._left -= 1

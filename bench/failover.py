@@ -18,12 +18,12 @@ from confluent_kafka import KafkaError, Message, Producer
 from bench import probes, wire
 from bench.clusters import Cluster
 
-SEND_EVERY_SECONDS = 0.01
-ASK_EVERY_SECONDS = 0.005
-STEADY_SECONDS = 1.0
+SEND_EVERY_S = 0.01
+ASK_EVERY_S = 0.005
+STEADY_S = 1.0
 """Of writing before a kill, so that a trial does not start in the aftermath of the one before."""
 
-TRIAL_LIMIT_SECONDS = 90.0
+TRIAL_LIMIT_S = 90.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class SteadyProducer:
             sent = time.monotonic()
             report = DeliveryReport(self.acks, sent)
             self._producer.produce(self._topic, b"x" * 100, partition=0, on_delivery=report)
-            while (left := sent + SEND_EVERY_SECONDS - time.monotonic()) > 0:
+            while (left := sent + SEND_EVERY_S - time.monotonic()) > 0:
                 self._producer.poll(left)
 
     def __enter__(self) -> Self:
@@ -87,10 +87,10 @@ class DeliveryReport:
 
 
 def run_trial(cluster: Cluster, topic: str) -> Trial:
-    deadline = time.monotonic() + TRIAL_LIMIT_SECONDS
+    deadline = time.monotonic() + TRIAL_LIMIT_S
     probes.wait_until_in_sync(cluster.ports, topic, deadline)
     with SteadyProducer(cluster.bootstrap, topic) as producer:
-        time.sleep(STEADY_SECONDS)
+        time.sleep(STEADY_S)
         leader = probes.ask_topic(cluster.ports[0], topic).partitions[0].leader
         survivors = [port for port in cluster.ports if port not in cluster.members[leader].ports]
         killed = time.monotonic()
@@ -98,9 +98,9 @@ def run_trial(cluster: Cluster, topic: str) -> Trial:
         named, acknowledged = _write_to_successor(survivors, topic, leader, deadline)
         while (client_acknowledged := first_acknowledged(producer.acks, killed)) is None:
             probes.check(deadline, "librdkafka had no write acknowledged after the kill of a leader")
-            time.sleep(ASK_EVERY_SECONDS)
+            time.sleep(ASK_EVERY_S)
     cluster.members[leader].launch()
-    probes.wait_until_in_sync(cluster.ports, topic, time.monotonic() + TRIAL_LIMIT_SECONDS)
+    probes.wait_until_in_sync(cluster.ports, topic, time.monotonic() + TRIAL_LIMIT_S)
     return Trial(acknowledged - killed, acknowledged - named, client_acknowledged - killed)
 
 
@@ -119,4 +119,4 @@ def _write_to_successor(ports: list[int], topic: str, dead_leader: int, deadline
                 if probes.is_acknowledged(request, successor):
                     return named, time.monotonic()
         probes.check(deadline, "no write was acknowledged after the kill of a leader")
-        time.sleep(ASK_EVERY_SECONDS)
+        time.sleep(ASK_EVERY_S)

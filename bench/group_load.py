@@ -8,20 +8,20 @@ from typing import NamedTuple
 from bench import group_wire, probes, wire
 from bench.exchange import NO_LIMIT, Exchange
 from bench.group_wire import Joined
-from bench.wire import ERROR_NONE, Connection, RequestRefused
+from bench.wire import ERROR_NONE, Connection, RequestRejected
 
 GROUPS_AT_A_TIME = 250
 """Of those that join at once; each of their members has a connection of its own, which waits for the others."""
 
-RETRY_SECONDS = 0.005
-LIMIT_SECONDS = 60.0
+RETRY_S = 0.005
+LIMIT_S = 60.0
 OFFSETS_TOPIC_PARTITIONS = 50
-SETTLING_PAUSE_SECONDS = 0.1
+SETTLING_PAUSE_S = 0.1
 PASSING = {14, 15, 16}
 """A coordinator loads, is not available, or is not (or not for now) this broker."""
 
 REPETITIONS = 20
-BACKOFF_SECONDS = 0.2
+BACKOFF_S = 0.2
 
 
 def name_of(group: int) -> str:
@@ -31,40 +31,41 @@ def name_of(group: int) -> str:
 def check_all(what: str, errors: Iterable[int]) -> None:
     failed = [error for error in errors if error != ERROR_NONE]
     if failed:
-        raise RequestRefused(f"{len(failed)} of {what} failed, the first with error {failed[0]}")
+        raise RequestRejected(f"{len(failed)} of {what} failed, the first with error {failed[0]}")
 
 
 def ask_patiently(
     exchange: Exchange, requests: Sequence[Sequence[bytes]], error_of: Callable[[bytes], int], window: int = NO_LIMIT
 ) -> list[list[bytes]]:
     """As clients do, asks again where a coordinator could not answer: the machine may be busy with other things."""
-    answers = exchange.ask_all(requests, window)
+    responses = exchange.ask_all(requests, window)
     for _ in range(REPETITIONS):
-        refused = [
-            [place for place, answer in enumerate(answered) if error_of(answer) in PASSING] for answered in answers
+        rejected = [
+            [place for place, response in enumerate(answered) if error_of(response) in PASSING]
+            for answered in responses
         ]
-        if not any(refused):
+        if not any(rejected):
             break
-        time.sleep(BACKOFF_SECONDS)
+        time.sleep(BACKOFF_S)
         again = exchange.ask_all(
-            [[asked[place] for place in places] for asked, places in zip(requests, refused, strict=True)], window
+            [[asked[place] for place in places] for asked, places in zip(requests, rejected, strict=True)], window
         )
-        for answered, places, late in zip(answers, refused, again, strict=False):
-            for place, answer in zip(places, late, strict=True):
-                answered[place] = answer
-    return answers
+        for answered, places, late in zip(responses, rejected, again, strict=False):
+            for place, response in zip(places, late, strict=True):
+                answered[place] = response
+    return responses
 
 
 def find_coordinator(ports: Sequence[int], key: str, key_type: int = group_wire.GROUP) -> int:
     """Its port; waits until there is one."""
-    deadline = time.monotonic() + LIMIT_SECONDS
+    deadline = time.monotonic() + LIMIT_S
     while True:
         with Connection(ports[0]) as connection:
             found = group_wire.coordinator_of(connection.ask(group_wire.find_coordinator_frame(key, key_type)))
         if found.error == ERROR_NONE:
             return found.port
         probes.check(deadline, f"no coordinator of {key} was found, error {found.error}")
-        time.sleep(RETRY_SECONDS)
+        time.sleep(RETRY_S)
 
 
 @dataclass
@@ -87,8 +88,8 @@ class ClassicGroups:
             for group in groups
             for _ in range(self.members_per_group)
         ]
-        answers = ask_patiently(self.exchange, requests, lambda answer: group_wire.joined(answer).error)
-        joined = [group_wire.joined(each[0]) for each in answers]
+        responses = ask_patiently(self.exchange, requests, lambda response: group_wire.joined(response).error)
+        joined = [group_wire.joined(each[0]) for each in responses]
         check_all("joins", (member.error for member in joined))
         count = self.members_per_group
         found = [joined[position : position + count] for position in range(0, len(joined), count)]
@@ -97,8 +98,8 @@ class ClassicGroups:
             for group, members in zip(groups, found, strict=True)
             for member in members
         ]
-        answers = self.exchange.ask_all(syncs)
-        check_all("syncs", (group_wire.error_after_throttle_time(each[0]) for each in answers))
+        responses = self.exchange.ask_all(syncs)
+        check_all("syncs", (group_wire.error_after_throttle_time(each[0]) for each in responses))
         self.members += found
 
     def _assignments(self, member: Joined) -> dict[str, bytes]:
@@ -156,7 +157,7 @@ class ConsumerGroups:
 
     def settle(self) -> None:
         """Heartbeats until all members of each group have an assignment made after they joined, and the same one."""
-        deadline = time.monotonic() + LIMIT_SECONDS
+        deadline = time.monotonic() + LIMIT_S
         joined = self._epochs()
         while True:
             self._members = self._ask(self.heartbeat_frames(len(self._members)))
@@ -164,7 +165,7 @@ class ConsumerGroups:
             if all(len(epochs[key]) == 1 and min(epochs[key]) > max(joined[key]) for key in joined):
                 return
             probes.check(deadline, "consumer groups did not settle")
-            time.sleep(SETTLING_PAUSE_SECONDS)
+            time.sleep(SETTLING_PAUSE_S)
 
     def _epochs(self) -> dict[str, set[int]]:
         """Of the members of each group."""
@@ -182,10 +183,12 @@ class ConsumerGroups:
         return [list(frames[index :: self.connections]) for index in range(self.connections)]
 
     def _ask(self, frames: Sequence[bytes]) -> list[tuple[str, int]]:
-        answers = ask_patiently(self.exchange, self.spread(frames), lambda answer: group_wire.member_of(answer).error)
+        responses = ask_patiently(
+            self.exchange, self.spread(frames), lambda response: group_wire.member_of(response).error
+        )
         found: list[tuple[str, int]] = [("", 0)] * len(frames)
-        for index, answered in enumerate(answers):
-            members = [group_wire.member_of(answer) for answer in answered]
+        for index, answered in enumerate(responses):
+            members = [group_wire.member_of(response) for response in answered]
             check_all("heartbeats of consumer groups", (member.error for member in members))
             found[index :: self.connections] = [(member.member_id, member.epoch) for member in members]
         return found
@@ -222,11 +225,11 @@ def partition_of(group: str) -> int:
 
 def wait_until_loaded(ports: Sequence[int], groups: Sequence[int], offsets: int) -> None:
     """Until a coordinator answers for every one of the groups with all its offsets."""
-    deadline = time.monotonic() + LIMIT_SECONDS
+    deadline = time.monotonic() + LIMIT_S
     for group in groups:
         while not _is_loaded(ports, name_of(group), offsets):
             probes.check(deadline, f"no coordinator answers for {name_of(group)}")
-            time.sleep(RETRY_SECONDS)
+            time.sleep(RETRY_S)
 
 
 def _is_loaded(ports: Sequence[int], group: str, offsets: int) -> bool:
@@ -240,7 +243,7 @@ def _is_loaded(ports: Sequence[int], group: str, offsets: int) -> bool:
     except OSError:
         return False
     if error == ERROR_NONE and count < offsets:
-        raise RequestRefused(f"{group} has {count} of {offsets} offsets")
+        raise RequestRejected(f"{group} has {count} of {offsets} offsets")
     return error == ERROR_NONE
 
 
@@ -265,8 +268,8 @@ def wait_for_first_message(ports: Sequence[int], topic: str, deadline: float) ->
     with Connection(port) as connection:
         member = _join_alone(connection, topic, deadline)
         assignments = {member.member_id: group_wire.assignment(topic, [0])}
-        answer = connection.ask(group_wire.sync_group_frame(topic, member, assignments))
-        check_all("syncs", [group_wire.error_after_throttle_time(answer)])
+        response = connection.ask(group_wire.sync_group_frame(topic, member, assignments))
+        check_all("syncs", [group_wire.error_after_throttle_time(response)])
         error, _ = group_wire.offsets_fetched(connection.ask(group_wire.offset_fetch_frame(topic)))
         check_all("questions for offsets", [error])
     joined = time.monotonic()
@@ -275,7 +278,7 @@ def wait_for_first_message(ports: Sequence[int], topic: str, deadline: float) ->
     with Connection(leader_port) as connection:
         while b"first" not in connection.ask(wire.fetch_frame(topic, 0, 0)):
             probes.check(deadline, "the first message did not arrive")
-            time.sleep(RETRY_SECONDS)
+            time.sleep(RETRY_S)
     return FirstMessage(acknowledged, coordinator_found, joined, time.monotonic())
 
 
@@ -285,4 +288,4 @@ def _join_alone(connection: Connection, group: str, deadline: float) -> Joined:
         if member.error == ERROR_NONE:
             return member
         probes.check(deadline, f"joining failed with error {member.error}")
-        time.sleep(RETRY_SECONDS)
+        time.sleep(RETRY_S)

@@ -56,7 +56,7 @@ class Answers:
                 break
             error = wire.produce_error(received[position + 4 : position + 4 + length])
             if error != wire.ERROR_NONE:
-                raise wire.RequestRefused(f"a produce request failed with error {error}")
+                raise wire.RequestRejected(f"a produce request failed with error {error}")
             position += 4 + length
             count += 1
         self._pending = received[position:]
@@ -86,7 +86,7 @@ def run(load: Load) -> Outcome:
 
 def _drive(load: Load, connections: dict[int, socket.socket]) -> None:
     poller = select.epoll()
-    answers = {descriptor: Answers() for descriptor in connections}
+    responses = {descriptor: Answers() for descriptor in connections}
     for descriptor in connections:
         poller.register(descriptor, select.EPOLLIN)
     turns: Iterator[socket.socket] = cycle(connections.values())
@@ -100,7 +100,7 @@ def _drive(load: Load, connections: dict[int, socket.socket]) -> None:
             data = connections[descriptor].recv(RECEIVE_BYTES)
             if not data:
                 raise ConnectionResetError("the broker closed a connection")
-            answered += answers[descriptor].feed(data)
+            answered += responses[descriptor].feed(data)
     poller.close()
 
 

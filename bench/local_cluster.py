@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from bench import wire
-from bench.peers import STOP_LIMIT_SECONDS, Peer, TidelogPeer
+from bench.peers import STOP_LIMIT_S, Peer, TidelogPeer
 from tools.ports import free_ports
 
 BROKERS = 3
@@ -49,7 +49,7 @@ class TidelogUp(Peer):
         if self._process is not None:
             assert self._log is not None
             self._process.send_signal(signal.SIGINT)
-            self._process.wait(STOP_LIMIT_SECONDS)
+            self._process.wait(STOP_LIMIT_S)
             self._process = None
             self._log.close()
 

@@ -13,8 +13,8 @@ from typing import IO, ClassVar, Self
 from bench import probes, wire
 from tools.apache_kafka import KAFKA_4, ApacheKafka, free_port
 
-START_LIMIT_SECONDS = 120.0
-STOP_LIMIT_SECONDS = 60.0
+START_LIMIT_S = 120.0
+STOP_LIMIT_S = 60.0
 FIRST_TOPIC = "first"
 
 
@@ -69,7 +69,7 @@ class Peer(ABC):
         started = time.monotonic()
         self.launch()
         try:
-            deadline = started + START_LIMIT_SECONDS
+            deadline = started + START_LIMIT_S
             probes.wait_for_first_acknowledged_produce(self.ports, FIRST_TOPIC, self.acks, deadline)
         except TimeoutError as error:
             self.kill()
@@ -123,7 +123,7 @@ class TidelogPeer(Peer):
     def stop(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(STOP_LIMIT_SECONDS)
+        code = self._process.wait(STOP_LIMIT_S)
         self._reap()
         if code != 0:
             raise BrokerFailed(f"{self.title} ended with {code}:\n{self.last_words()}")

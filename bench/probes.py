@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 
 from bench import wire
-from bench.wire import ERROR_NONE, Connection, RequestRefused, TopicState
+from bench.wire import ERROR_NONE, Connection, RequestRejected, TopicState
 
-RETRY_SECONDS = 0.005
+RETRY_S = 0.005
 """Often enough to be exact, and seldom enough not to hold up brokers that are still starting on the same cores."""
 
-POLL_SECONDS = 0.01
-CREATE_LIMIT_SECONDS = 120.0
+POLL_S = 0.01
+CREATE_LIMIT_S = 120.0
 
 
 def create_topic(ports: Sequence[int], topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
@@ -21,15 +21,15 @@ def create_topic(ports: Sequence[int], topic: str, partitions: int, configs: Map
         reader = wire.Reader(connection.ask(wire.create_topic_frame(topic, partitions, configs or {})), 12)
         reader.take_string()
         if (error := reader.take("h")) != ERROR_NONE:
-            raise RequestRefused(f"creating topic {topic} failed with error {error}: {reader.take_string()}")
-    deadline = time.monotonic() + CREATE_LIMIT_SECONDS
+            raise RequestRejected(f"creating topic {topic} failed with error {error}: {reader.take_string()}")
+    deadline = time.monotonic() + CREATE_LIMIT_S
     question = wire.list_offsets_frame(topic, partitions)
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(Connection(port)) for port in ports]
         # Each partition is served by its leader only, so the brokers' counts add up.
         while sum(wire.partitions_served(connection.ask(question)) for connection in connections) < partitions:
             check(deadline, f"not all partitions of {topic} are served")
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_S)
 
 
 def wait_for_first_acknowledged_produce(ports: Sequence[int], topic: str, acks: int, deadline: float) -> None:
@@ -42,7 +42,7 @@ def wait_for_first_acknowledged_produce(ports: Sequence[int], topic: str, acks: 
             if leader_port is not None and is_acknowledged(request, leader_port):
                 return
         check(deadline, "no produce was acknowledged in time")
-        time.sleep(RETRY_SECONDS)
+        time.sleep(RETRY_S)
 
 
 def is_acknowledged(request: bytes, port: int) -> bool:
@@ -64,7 +64,7 @@ def wait_until_in_sync(ports: Sequence[int], topic: str, deadline: float) -> Top
                 if state.in_sync_everywhere and len(state.ports) == len(ports):
                     break
             check(deadline, f"the replicas of {topic} did not all come into sync")
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_S)
     return state
 
 

@@ -19,7 +19,7 @@ LATENCY = CACHE / "latency"
 LATENCY_SOURCE = Path(__file__).resolve().parent / "latency.c"
 LIBRARY = SOURCES / "src" / "librdkafka.a"
 LEFT_OUT = ("ssl", "gssapi", "curl", "zstd", "zlib", "lz4-ext")
-RUN_LIMIT_SECONDS = 600
+RUN_LIMIT_S = 600
 
 PRODUCED = re.compile(r"% (\d+) messages produced \((\d+) bytes\), (\d+) delivered \(.*?(\d+) failed\) in (\d+)ms")
 CONSUMED = re.compile(r"% (\d+) messages \((\d+) bytes\) consumed in (\d+)ms")
@@ -102,7 +102,7 @@ def _run(command: list[str]) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=RUN_LIMIT_SECONDS,
+        timeout=RUN_LIMIT_S,
         check=False,
     )
     return done.stdout
@@ -155,7 +155,7 @@ def latencies_ms(bootstrap: str, topic: str, run: LatencyRun) -> list[float]:
         run.acks,
     )
     command = [str(LATENCY), bootstrap, topic, run.kind, *map(str, numbers)]
-    done = subprocess.run(command, capture_output=True, timeout=RUN_LIMIT_SECONDS, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=RUN_LIMIT_S, check=False)
     if done.returncode != 0:
         raise ClientFailed(done.stderr.decode(errors="replace"))
     nanoseconds = array("q", done.stdout)

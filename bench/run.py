@@ -16,10 +16,10 @@ from bench.peers import TITLES, BrokerFailed
 from bench.report import number
 from bench.results import FULL, Results
 from bench.scenarios import Figures, Scenario, Session, on_shared_peers
-from bench.wire import RequestRefused
+from bench.wire import RequestRejected
 from tools.apache_kafka import KafkaFailed, NotAvailable
 
-FAILURES = (rdkafka.ClientFailed, RequestRefused, BrokerFailed, KafkaFailed, OSError, TimeoutError)
+FAILURES = (rdkafka.ClientFailed, RequestRejected, BrokerFailed, KafkaFailed, OSError, TimeoutError)
 
 
 class Progress:

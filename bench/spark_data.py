@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 from bench import probes, wire
-from bench.wire import ERROR_NONE, Connection, RequestRefused
+from bench.wire import ERROR_NONE, Connection, RequestRejected
 
 KEY_BYTES, VALUE_BYTES = 10, 100
 ROW_BYTES = KEY_BYTES + VALUE_BYTES
@@ -65,7 +65,7 @@ def fill(port: int, topic: FilledTopic, lz4: bool) -> None:
     with Connection(port) as connection:
         for frame in islice(cycle(frames), topic.rows // RECORDS_PER_BATCH):
             if (error := wire.produce_error(connection.ask(frame))) != ERROR_NONE:
-                raise RequestRefused(f"filling {topic.name} failed with error {error}")
+                raise RequestRejected(f"filling {topic.name} failed with error {error}")
 
 
 def _frames(topic: FilledTopic, lz4: bool) -> list[bytes]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TIDELOG = "tidelog"
 FEW_COLUMNS = {"value": "binary", "offset": "bigint"}
-STREAM_LIMIT_SECONDS = 300
+STREAM_LIMIT_S = 300
 SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
@@ -67,10 +67,10 @@ class Driver:
 
     def to_parquet(self, question: Question) -> Answer:
         path = question.get("path") or self.new_path("parquet")
-        answer = timed(lambda: self.read(question).write.mode("overwrite").parquet(path))
+        response = timed(lambda: self.read(question).write.mode("overwrite").parquet(path))
         if "path" not in question:
             shutil.rmtree(path)
-        return answer
+        return response
 
     def to_topic(self, question: Question) -> Answer:
         rows = self._spark.read.parquet(question["path"]).select("key", "value")
@@ -100,14 +100,14 @@ class Driver:
 
         def run() -> None:
             query = writer.start()
-            if not query.awaitTermination(STREAM_LIMIT_SECONDS):
+            if not query.awaitTermination(STREAM_LIMIT_S):
                 query.stop()
             progress.extend(micro_batches(query))
 
-        answer = timed(run)
+        response = timed(run)
         for directory in (checkpoint, path):
             shutil.rmtree(directory, ignore_errors=True)
-        return answer | {"micro_batches": progress}
+        return response | {"micro_batches": progress}
 
     def follow(self, question: Question) -> Answer:
         """What arrives from now on for some seconds, as fast as micro-batches can follow each other."""
@@ -144,8 +144,8 @@ def micro_batches(query: "StreamingQuery") -> list[Answer]:
 
 def timed(work: Callable[[], Answer | None]) -> Answer:
     started = time.monotonic()
-    answer = work()
-    return {"seconds": time.monotonic() - started} | (answer or {})
+    response = work()
+    return {"seconds": time.monotonic() - started} | (response or {})
 
 
 def settings_for(source: str, directory: Path) -> dict[str, str]:
@@ -169,15 +169,15 @@ def main() -> None:
 
     spark = session("bench", options.master, settings_for(options.source, options.directory))
     driver = Driver(spark, options.source, options.bootstrap, options.directory)
-    with os.fdopen(options.answers, "w", buffering=1) as answers:
-        print(json.dumps({"version": spark.version}), file=answers)
+    with os.fdopen(options.answers, "w", buffering=1) as responses:
+        print(json.dumps({"version": spark.version}), file=responses)
         for line in sys.stdin:
             question = json.loads(line)
             try:
-                answer = getattr(driver, question["do"])(question)
+                response = getattr(driver, question["do"])(question)
             except Exception as error:  # noqa: BLE001 - told to whoever asked
-                answer = {"error": str(error).strip() or repr(error)}
-            print(json.dumps(answer), file=answers)
+                response = {"error": str(error).strip() or repr(error)}
+            print(json.dumps(response), file=responses)
     spark.stop()
 
 

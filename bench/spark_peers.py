@@ -23,7 +23,7 @@ TITLES = {
     TidelogPeer.name: 'format("tidelog")',
     KafkaPeer.name: f'format("kafka") {spark_kafka_connector.VERSION}',
 }
-STOP_LIMIT_SECONDS = 30
+STOP_LIMIT_S = 30
 LAST_LINES = 5
 
 
@@ -141,10 +141,10 @@ class SparkPeer(Peer):
         line = self._answers.readline()
         if not line:
             raise SparkFailed(f"the driver ended:\n{self.last_words()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise SparkFailed(answer["error"])
-        return answer
+        response: dict[str, Any] = json.loads(line)
+        if "error" in response:
+            raise SparkFailed(response["error"])
+        return response
 
     def stop(self) -> None:
         if self._process is not None:
@@ -153,7 +153,7 @@ class SparkPeer(Peer):
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             try:
-                self._process.wait(STOP_LIMIT_SECONDS)
+                self._process.wait(STOP_LIMIT_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

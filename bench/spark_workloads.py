@@ -55,10 +55,10 @@ def rows_of(session: Session, kind: str) -> Slice:
 def count(kind: str, line: str) -> Callable[[Session], Figures]:
     def work(session: Session) -> Figures:
         of = rows_of(session, kind)
-        answer = driver_of(session).ask_batch("count", of)
-        if answer["rows"] != of.rows:
-            raise SparkFailed(f"{answer['rows']} rows were counted, and not {of.rows}")
-        return rate(session, line, of.rows, answer["seconds"])
+        response = driver_of(session).ask_batch("count", of)
+        if response["rows"] != of.rows:
+            raise SparkFailed(f"{response['rows']} rows were counted, and not {of.rows}")
+        return rate(session, line, of.rows, response["seconds"])
 
     return work
 
@@ -83,8 +83,8 @@ def to_topic(delivery: str, line: str) -> Callable[[Session], Figures]:
         topic = f"written-{driver.directory.name}-{time.monotonic_ns()}"
         driver.stage.create_topic(topic, driver.cores)
         session.write_back()
-        answer = driver.ask("to_topic", path=parquet_path(driver), topic=topic, delivery=delivery)
-        return rate(session, line, rows_of(session, "plain").rows, answer["seconds"])
+        response = driver.ask("to_topic", path=parquet_path(driver), topic=topic, delivery=delivery)
+        return rate(session, line, rows_of(session, "plain").rows, response["seconds"])
 
     return work
 
@@ -99,8 +99,8 @@ def rate(session: Session, line: str, rows: int, seconds: float) -> dict[str, fl
 def stream(rows_per_trigger: int, triggers: int, sink: str, line: str) -> Callable[[Session], Figures]:
     def work(session: Session) -> Figures:
         driver = driver_of(session)
-        answer = run_stream(driver, driver.plain.last(triggers * rows_per_trigger), rows_per_trigger, sink)
-        steady = [batch["ms"] / batch["rows"] for batch in answer["micro_batches"][1:]]
+        response = run_stream(driver, driver.plain.last(triggers * rows_per_trigger), rows_per_trigger, sink)
+        steady = [batch["ms"] / batch["rows"] for batch in response["micro_batches"][1:]]
         if not steady:
             raise SparkFailed("there was one micro-batch only")
         return {f"spark-{driver.cores}-{line}": 1000 / median(steady)}
@@ -110,11 +110,11 @@ def stream(rows_per_trigger: int, triggers: int, sink: str, line: str) -> Callab
 
 def run_stream(driver: SparkPeer, of: Slice, rows_per_trigger: int, sink: str) -> dict[str, Any]:
     limits = {"start": of.starting_offsets, "rows_per_trigger": rows_per_trigger}
-    answer = driver.ask("stream", topic=of.topic, sink=sink, **limits)
-    read = sum(batch["rows"] for batch in answer["micro_batches"])
+    response = driver.ask("stream", topic=of.topic, sink=sink, **limits)
+    read = sum(batch["rows"] for batch in response["micro_batches"])
     if read != of.rows:
         raise SparkFailed(f"{read} rows were read, and not {of.rows}")
-    return answer
+    return response
 
 
 def query_starts(session: Session) -> Figures:
@@ -129,14 +129,14 @@ def query_starts(session: Session) -> Figures:
 
 
 def small_micro_batches(session: Session) -> Figures:
-    answer = follow(session, "noop")
-    times = sorted(batch["ms"] for batch in after_the_start(answer["micro_batches"]))
+    response = follow(session, "noop")
+    times = sorted(batch["ms"] for batch in after_the_start(response["micro_batches"]))
     return {f"spark-small-p{percent}": percentile(times, percent) for percent in (50, 99)}
 
 
 def latency(session: Session) -> Figures:
-    answer = follow(session, "collect")
-    found = sorted(value / 1e6 for batch in after_the_start(answer["latencies_ns"]) for value in batch)
+    response = follow(session, "collect")
+    found = sorted(value / 1e6 for batch in after_the_start(response["latencies_ns"]) for value in batch)
     return {f"spark-latency-p{percent}": percentile(found, percent) for percent in (50, 99)}
 
 

@@ -19,7 +19,7 @@ from bench.wire import (
     ERROR_NONE,
     Connection,
     Reader,
-    RequestRefused,
+    RequestRejected,
     compact_array,
     compact_bytes,
     compact_string,
@@ -44,8 +44,8 @@ PASSING = {
     CONCURRENT_TRANSACTIONS,
 }
 """What goes by. That replicas are lacking is also said while a coordinator cannot be asked."""
-RETRY_SECONDS = 0.002
-LIMIT_SECONDS = 60.0
+RETRY_S = 0.002
+LIMIT_S = 60.0
 
 
 class Producer:
@@ -87,11 +87,11 @@ class Producer:
             connection.send(request)
         for connection, request in requests:
             self._insist(connection, request, self._produce_error)
-        answer = self._ask(self._coordinator, self._end_frame(), self._end_error)
+        response = self._ask(self._coordinator, self._end_frame(), self._end_error)
         if self._version == 1:
             self._sequence += 1
         else:
-            reader = Reader(answer, CORRELATION_BYTES + 1 + 6)
+            reader = Reader(response, CORRELATION_BYTES + 1 + 6)
             self._producer_id, self._epoch = reader.take("q"), reader.take("h")
 
     def _add_partitions_frame(self) -> bytes:
@@ -125,16 +125,16 @@ class Producer:
 
     def _insist(self, connection: Connection, request: bytes, error_of: Callable[[bytes], int]) -> bytes:
         """The answer to a request that was sent, and is sent again while it cannot be answered yet."""
-        deadline = time.monotonic() + LIMIT_SECONDS
+        deadline = time.monotonic() + LIMIT_S
         while True:
-            answer = connection.receive()
-            error = error_of(answer)
+            response = connection.receive()
+            error = error_of(response)
             if error == ERROR_NONE:
-                return answer
+                return response
             if error not in PASSING:
-                raise RequestRefused(f"a request of transaction {self._id} failed with error {error}")
+                raise RequestRejected(f"a request of transaction {self._id} failed with error {error}")
             probes.check(deadline, f"transaction {self._id} did not go on, error {error}")
-            time.sleep(RETRY_SECONDS)
+            time.sleep(RETRY_S)
             connection.send(request)
 
     def __enter__(self) -> Self:
@@ -198,7 +198,7 @@ def commit_at_once(producers: Sequence[Producer], transactions_each: int) -> flo
         try:
             for _ in range(transactions_each):
                 producer.commit_one()
-        except (RequestRefused, OSError, TimeoutError) as error:
+        except (RequestRejected, OSError, TimeoutError) as error:
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=(producer,)) for producer in producers]

@@ -23,7 +23,7 @@ CRC_AT, CHECKED_FROM, PRODUCER_ID_AT = 17, 21, 43
 """In a batch."""
 
 
-class RequestRefused(Exception):
+class RequestRejected(Exception):
     """The broker answered with an error code."""
 
 

@@ -14,7 +14,7 @@ from bench.scenarios import PARTITIONS, Figures, Scenario, Session, Step
 
 KILOBYTE = 1024
 RECORDS_PER_BATCH = 64
-SETTLE_SECONDS = 2.0
+SETTLE_S = 2.0
 """A broker that has just started still has something to do; idle begins afterwards."""
 
 LINGER = {"linger.ms": "5"}
@@ -31,7 +31,7 @@ def started(session: Session) -> Figures:
 
 
 def idle(session: Session) -> Figures:
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(SETTLE_S)
     memory = resident_megabytes(session.peer.pids)
     with CpuMeter(session.peer.pids) as cpu:
         time.sleep(session.sizes.idle_seconds)
@@ -179,7 +179,7 @@ def restart(session: Session) -> tuple[float, float]:
         session.peer.stop()
         session.write_back()
         times.append(session.peer.start())
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(SETTLE_S)
     return median(times), resident_megabytes(session.peer.pids)
 
 

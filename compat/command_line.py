@@ -25,7 +25,7 @@ SOURCE = Path(__file__).resolve().parent / "java" / "Tools.java"
 TOOLS = "org.apache.kafka.tools"
 VERSIONS = (KAFKA_3, KAFKA_4)
 RECORDS = 20_000
-PATIENCE_SECONDS = 60.0
+PATIENCE_S = 60.0
 MAX_FRAME_BYTES = 1_000_000
 PRODUCE_BY_NAME_VERSION = 9
 
@@ -54,9 +54,11 @@ class ToolBox:
         where = ["--bootstrap-server", self.bootstrap] if at_bootstrap else []
         self._process.stdin.write(json.dumps([main_class, *arguments, *where]) + "\n")
         self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline() or '{"code": -1, "output": "the process ended"}')
-        assert answer["code"] == 0, f"{tool} {' '.join(arguments)} ended with {answer['code']}: {answer['output']}"
-        return str(answer["output"])
+        response = json.loads(self._process.stdout.readline() or '{"code": -1, "output": "the process ended"}')
+        assert response["code"] == 0, (
+            f"{tool} {' '.join(arguments)} ended with {response['code']}: {response['output']}"
+        )
+        return str(response["output"])
 
     def topics(self, *arguments: str) -> str:
         return self.run("TopicCommand", *arguments)
@@ -182,7 +184,7 @@ def writes_while_brokers_are_killed(box: ToolBox, cluster: TidelogCluster) -> No
             wait_until(
                 lambda: not described(box.topics("--describe", "--under-replicated-partitions")), "they catch up"
             )
-        printed, _ = producer.communicate(timeout=PATIENCE_SECONDS)
+        printed, _ = producer.communicate(timeout=PATIENCE_S)
     assert f"{RECORDS} records sent" in printed, printed
     assert "Exception" not in re.sub(r"Received invalid metadata error.*|Got error produce response.*", "", printed)
     assert sum(box.offsets().values()) == RECORDS
@@ -253,7 +255,7 @@ def writes_lines(box: ToolBox, cluster: TidelogCluster) -> None:
     command = java_command(box.version, main_class, "--bootstrap-server", box.bootstrap, "--topic", box.topic)
     subprocess.run(
         [*command, "--request-required-acks", "all"], input="one\ntwo\nthree\n", text=True, check=True,
-        capture_output=True, timeout=PATIENCE_SECONDS,
+        capture_output=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert sum(box.offsets().values()) == before + 3
 
@@ -316,7 +318,7 @@ def write_hanging_batch(cluster: TidelogCluster, topic: str, producer_id: int) -
     )  # fmt: skip
     topics = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, memoryview(batch))])]
     request = ProduceRequest(transactional_id="nobody", acks=-1, timeout_ms=30_000, topic_data=topics)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         for broker_id, broker in cluster.brokers.items():
             if asyncio.run(_produce(broker.bootstrap, request)) == NO_ERROR:

@@ -20,7 +20,7 @@ RATES = {
     "replica.alter.log.dirs.io.max.bytes.per.second": 30_000_000,
 }
 LISTS = {"leader.replication.throttled.replicas": "0:1,1:2", "follower.replication.throttled.replicas": "*"}
-REFUSED = (
+REJECTED = (
     ("broker.id=9", "Cannot update these configs dynamically"),
     ("num.io.threads=100", "value should not be greater than double the current value"),
     ("leader.replication.throttled.rate=-1", "Value must be at least 0"),
@@ -59,10 +59,10 @@ def alters_lists_of_throttled_replicas(box: ToolBox, cluster: TidelogCluster) ->
 @tool("kafka-configs refuses what cannot change or is out of bounds, in Kafka's words")
 def refuses_settings(box: ToolBox, cluster: TidelogCluster) -> None:
     for entity, _ in entities(cluster):
-        for wanted, words in REFUSED:
+        for wanted, words in REJECTED:
             try:
                 box.configs("--alter", *entity, "--add-config", wanted)
-            except AssertionError as refused:
-                assert words in str(refused), refused  # noqa: PT017 - the tool's own output
+            except AssertionError as rejected:
+                assert words in str(rejected), rejected  # noqa: PT017 - the tool's own output
             else:
                 raise AssertionError(f"{wanted} was accepted")

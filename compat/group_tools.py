@@ -144,8 +144,8 @@ def configures_groups(box: ToolBox, cluster: TidelogCluster) -> None:
     wait_until(lambda: "timeout.ms=60000" in box.configs("--describe", "--entity-type", "groups"), "it is told")
     every = box.configs("--describe", *of_group, "--all")
     assert "DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000" in every, every
-    refused = outcome_of(lambda: box.configs("--alter", *of_group, "--add-config", "consumer.session.timeout.ms=1"))
-    assert "group.consumer.min.session.timeout.ms" in refused, refused
+    rejected = outcome_of(lambda: box.configs("--alter", *of_group, "--add-config", "consumer.session.timeout.ms=1"))
+    assert "group.consumer.min.session.timeout.ms" in rejected, rejected
     box.configs("--alter", *of_group, "--delete-config", "consumer.session.timeout.ms")
     wait_until(lambda: "doesn't exist" in box.configs("--describe", *of_group), "nothing is left")
 
@@ -161,11 +161,11 @@ def resets_offsets(box: ToolBox, cluster: TidelogCluster) -> None:
 
         assert read.committed() == {RECORDS}
         try:
-            refused = reset("--to-earliest", "--execute")
+            rejected = reset("--to-earliest", "--execute")
         except AssertionError as error:
             assert "inactive" in str(error), error  # noqa: PT017 - the tool may end with an error, or just say it
         else:
-            assert not refused
+            assert not rejected
         assert read.committed() == {RECORDS}, "a group with members is left alone"
         read.leave()
         wait_until(lambda: "Empty" in read.rows("--state")[0], "the group is empty")

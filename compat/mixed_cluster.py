@@ -7,10 +7,10 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compat.same_zookeeper import CHROOT, PARTITIONS, PATIENCE_SECONDS, Trio, fill, is_whole
+from compat.same_zookeeper import CHROOT, PARTITIONS, PATIENCE_S, Trio, fill, is_whole
 from compat.written_by_kafka import read_partitions
 from tests.clients.broker import BROKER_IDS, TidelogProcess
-from tests.clients.driver import Refused, wait_until
+from tests.clients.driver import Rejected, wait_until
 from tests.processes.replicas import committed
 from tools.apache_kafka import KAFKA_3, ApacheKafka, free_port
 from tools.zookeeper import ZooKeeper
@@ -47,7 +47,7 @@ class MixedCluster:
         return {partition.leader for partition in found.partitions.values()}
 
     def wait_until_whole(self) -> None:
-        wait_until(lambda: is_whole(self.admin, [TOPIC]), f"{TOPIC} has all its replicas", PATIENCE_SECONDS)
+        wait_until(lambda: is_whole(self.admin, [TOPIC]), f"{TOPIC} has all its replicas", PATIENCE_S)
 
     def read(self) -> list[int]:
         """How many records of each partition come once, and in order."""
@@ -83,12 +83,12 @@ def check_controller(controller: int, kafkas: Sequence[int], victim: int) -> Non
 def lose(cluster: MixedCluster, victim: int) -> None:
     wait_until(lambda: len(cluster.admin.list_topics(timeout=10).brokers) == len(BROKER_IDS), "all brokers are there")
     for future in cluster.admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(BROKER_IDS))]).values():
-        future.result(PATIENCE_SECONDS)
+        future.result(PATIENCE_S)
     cluster.wait_until_whole()
     assert cluster.leaders() == set(BROKER_IDS)
     fill(cluster.trio.bootstrap, "before", cluster.places)
     cluster.brokers[victim].kill()
-    wait_until(lambda: not {victim, -1} & cluster.leaders(), "others lead", PATIENCE_SECONDS)
+    wait_until(lambda: not {victim, -1} & cluster.leaders(), "others lead", PATIENCE_S)
     fill(cluster.trio.bootstrap, "meanwhile", cluster.places)
     cluster.brokers[victim].start()
     cluster.wait_until_whole()
@@ -110,6 +110,6 @@ def check() -> list[str]:
     for controller, victim in ((KAFKA_BROKER, 2), (3, KAFKA_BROKER), (3, 2)):
         try:
             check_controller(controller, [KAFKA_BROKER], victim)
-        except (AssertionError, TimeoutError, Refused) as error:
+        except (AssertionError, TimeoutError, Rejected) as error:
             wrong.append(f"with broker {controller} as controller, broker {victim} killed: {error}"[:500])
     return wrong

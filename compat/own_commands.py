@@ -18,7 +18,7 @@ from tools.apache_kafka import KAFKA_4, ApacheKafka, free_port
 from tools.zookeeper import ZooKeeper
 
 TOPIC = "orders"
-TIME_LIMIT_SECONDS = 120
+TIME_LIMIT_S = 120
 
 
 def run(bootstrap: str, *arguments: str, code: int = 0) -> str:
@@ -27,7 +27,7 @@ def run(bootstrap: str, *arguments: str, code: int = 0) -> str:
         [sys.executable, "-m", "tidelog", *arguments, "--bootstrap", bootstrap],
         capture_output=True,
         text=True,
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=TIME_LIMIT_S,
         stdin=subprocess.DEVNULL,
         check=False,
     )
@@ -63,8 +63,8 @@ def _moved(bootstrap: str) -> list[str]:
     if run(bootstrap, "partition", "move", "--status") != "no partition is being moved\n":
         wrong.append("--status finds a move")
     run(bootstrap, "partition", "elect")
-    refused = run(bootstrap, "broker", "forget", "1", code=1)
-    return wrong if "is up and cannot be forgotten" in refused else [*wrong, refused]
+    rejected = run(bootstrap, "broker", "forget", "1", code=1)
+    return wrong if "is up and cannot be forgotten" in rejected else [*wrong, rejected]
 
 
 def check_one() -> list[str]:
@@ -79,8 +79,8 @@ def check_one() -> list[str]:
             run(broker.bootstrap, "broker", "describe", "1")
             if "nothing to move" not in run(broker.bootstrap, "partition", "move", "--balance", "--yes"):
                 wrong.append("a single broker is not balanced")
-            refused = run(broker.bootstrap, "broker", "forget", "77", code=1)
-            return wrong if "there is no broker 77" in refused else [*wrong, refused]
+            rejected = run(broker.bootstrap, "broker", "forget", "77", code=1)
+            return wrong if "there is no broker 77" in rejected else [*wrong, rejected]
         finally:
             broker.kill()
 

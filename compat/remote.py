@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from tests.clients.driver import (
-    PATIENCE_SECONDS,
+    PATIENCE_S,
     ClientDriver,
     ClusterDescription,
     Consumed,
@@ -21,12 +21,12 @@ from tests.clients.driver import (
     PartitionDescription,
     ProducerOptions,
     Record,
-    Refused,
+    Rejected,
     Transactions,
     Writer,
 )
 
-ANSWER_LIMIT_SECONDS = 2 * PATIENCE_SECONDS
+RESPONSE_LIMIT_S = 2 * PATIENCE_S
 
 
 class ProgramFailed(Exception):
@@ -135,20 +135,20 @@ class RemoteDriver(ClientDriver):
         """One line out, one line back. A program that died or hangs is ended; the next command starts a new one."""
         assert process.stdin is not None
         assert process.stdout is not None
-        watchdog = threading.Timer(ANSWER_LIMIT_SECONDS, process.kill)
+        watchdog = threading.Timer(RESPONSE_LIMIT_S, process.kill)
         watchdog.start()
         try:
             process.stdin.write(line + "\n")
             process.stdin.flush()
-            answer = process.stdout.readline()
+            response = process.stdout.readline()
         finally:
             watchdog.cancel()
-        if not answer:
+        if not response:
             process.kill()
             _rest, complaint = process.communicate()
             self._process = None
             raise ProgramFailed(f"the program ended or did not answer: {complaint[-1000:]}")
-        return answer
+        return response
 
     def produce(
         self, topic: str, records: Sequence[Record], options: ProducerOptions, partition: int = 0
@@ -266,10 +266,10 @@ class RemoteDriver(ClientDriver):
         return found["partitions"], found["next"]
 
 
-def outcome_of(answer: Mapping[str, Any]) -> Any:
+def outcome_of(response: Mapping[str, Any]) -> Any:
     """The result, or the error that the program reported."""
-    if "code" in answer:
-        raise Refused(answer["code"], answer.get("message", ""))
-    if "fault" in answer:
-        raise ProgramFailed(answer["fault"])
-    return answer["result"]
+    if "code" in response:
+        raise Rejected(response["code"], response.get("message", ""))
+    if "fault" in response:
+        raise ProgramFailed(response["fault"])
+    return response["result"]

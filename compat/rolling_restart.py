@@ -16,8 +16,8 @@ from tools.apache_kafka import java_command
 
 PARTITIONS = 6
 RECORDS_PER_SECOND = 400
-BALANCED_SECONDS = 10.0
-WORKING_SECONDS = 1.0
+BALANCED_S = 10.0
+WORKING_S = 1.0
 """Between two restarts."""
 
 
@@ -82,12 +82,12 @@ def is_restarted_in_turn(box: ToolBox, cluster: TidelogCluster) -> None:
         wait_until(lambda: bool(consumer.named("records_consumed")), "the consumer reads")
         for broker_id, broker in cluster.brokers.items():
             broker.stop()
-            time.sleep(WORKING_SECONDS)
+            time.sleep(WORKING_S)
             cluster.start_brokers([broker_id])
             wait_until(
                 lambda: not described(box.topics("--describe", "--under-replicated-partitions")), "replicas are in sync"
             )
-        wait_until(lambda: _are_leaders_preferred(box, topic), "leaders are balanced", BALANCED_SECONDS)
+        wait_until(lambda: _are_leaders_preferred(box, topic), "leaders are balanced", BALANCED_S)
         producer.stop()
         sent = len(producer.named("producer_send_success"))
         wait_until(lambda: _read(consumer) >= sent, f"the consumer has read {sent} records")

@@ -29,7 +29,7 @@ from compat import (
     written_by_kafka,
     written_by_tidelog,
 )
-from compat.answers import check as same_answers
+from compat.answers import check as same_responses
 from compat.answers.check import Comparison
 from compat.foreign import FOREIGN_CLIENTS, ForeignClient
 from compat.matrix import AnyClient, Outcome
@@ -141,7 +141,7 @@ def page(
     outcomes: Sequence[Outcome],
     tools: dict[tuple[str, str], str],
     files: dict[str, list[str]],
-    answers: Sequence[Comparison],
+    responses: Sequence[Comparison],
     on_spark: Sequence[spark_page.Finding],
     releases: dict[str, str],
 ) -> str:
@@ -154,15 +154,15 @@ def page(
         f"## Kafka's own command line tools\n\n{command_line.table(tools)}",
         f"## Files\n\n| check | |\n| --- | --- |\n{checks}",
     ]
-    if answers:
-        parts.append(same_answers.section(answers))
+    if responses:
+        parts.append(same_responses.section(responses))
     if on_spark:
         parts.append(spark_page.section(on_spark))
     if limits := limits_of(FOREIGN_CLIENTS):
         parts.append(f"## Remarks\n\n{limits}")
     faults = [f"{name}, {version}: {fault}" for (name, version), fault in tools.items() if fault]
     faults += [f"{title}: {complaint}" for title, wrong in files.items() for complaint in wrong[:10]]
-    faults += [fault for one in answers for fault in one.faults]
+    faults += [fault for one in responses for fault in one.faults]
     faults += spark_page.faults(on_spark)
     if told := matrix.remarks(outcomes) + "".join(f"- {fault}\n" for fault in faults):
         parts.append(f"## What failed or was not run\n\n{told}")
@@ -205,7 +205,7 @@ def main() -> int:
     is_whole = is_cluster and not is_partial
     tools: dict[tuple[str, str], str] = {}
     files: dict[str, list[str]] = {}
-    answers: list[Comparison] = []
+    responses: list[Comparison] = []
     on_spark: list[spark_page.Finding] = []
     try:
         with tempfile.TemporaryDirectory(prefix="compat-") as directory:
@@ -214,7 +214,7 @@ def main() -> int:
         if not options.no_tools:
             tools = command_line.check()
         if not options.no_answers:
-            answers = same_answers.check()
+            responses = same_responses.check()
         if not options.no_files:
             files |= run_file_checks(file_checks())
         if not options.no_spark:
@@ -222,13 +222,13 @@ def main() -> int:
     except (NotAvailable, ClientMissing) as error:
         print(error, file=sys.stderr)
         return 1
-    text = page(outcomes, tools, files, answers, on_spark, {client.name: release_of(client) for client in clients})
+    text = page(outcomes, tools, files, responses, on_spark, {client.name: release_of(client) for client in clients})
     print("\n" + text)
     if is_whole:
         PAGE.write_text(text)
         print(f"wrote {PAGE.relative_to(REPOSITORY)}")
     has_failed = matrix.has_failed(outcomes) or any(tools.values()) or any(files.values())
-    has_failed = has_failed or any(one.faults for one in answers) or bool(spark_page.faults(on_spark))
+    has_failed = has_failed or any(one.faults for one in responses) or bool(spark_page.faults(on_spark))
     return int(has_failed or is_incomplete_in_ci(outcomes))
 
 

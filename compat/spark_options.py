@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from compat.spark_peers import OURS, THEIRS, Answer, Peers, Question, Refused
+from compat.spark_peers import OURS, THEIRS, Answer, Peers, Question, Rejected
 from compat.spark_reading import at, of_times
 from compat.spark_topics import SHORTENED, TIMES
 
@@ -109,10 +109,10 @@ def questions() -> Iterator[Question]:
 
 def differences(peers: Peers, question: Question) -> list[str]:
     ours, theirs = peers.ask(OURS, question), peers.ask(THEIRS, question)
-    if ours == theirs or (isinstance(ours, Refused) and isinstance(theirs, Refused)):
+    if ours == theirs or (isinstance(ours, Rejected) and isinstance(theirs, Rejected)):
         return []
     return [_tell(OURS, ours), _tell(THEIRS, theirs)]
 
 
-def _tell(form: str, told: Answer | Refused) -> str:
-    return f"{form} says: {told.reason}" if isinstance(told, Refused) else f"{form} gives {told.row_count} rows"
+def _tell(form: str, told: Answer | Rejected) -> str:
+    return f"{form} says: {told.reason}" if isinstance(told, Rejected) else f"{form} gives {told.row_count} rows"

@@ -41,8 +41,8 @@ class Finding:
     @property
     def reason(self) -> str | None:
         """Only a refusal of ours can be meant to be: other rows never are."""
-        is_refusal = any(difference.startswith(f"{OURS} says: ") for difference in self.differences)
-        return REASONS.get(self.title) if is_refusal else None
+        is_rejection = any(difference.startswith(f"{OURS} says: ") for difference in self.differences)
+        return REASONS.get(self.title) if is_rejection else None
 
     @property
     def is_fault(self) -> bool:

@@ -19,7 +19,7 @@ OURS = "tidelog"
 THEIRS = "kafka"
 FORMATS = (OURS, THEIRS)
 
-PATIENCE_SECONDS = 120
+PATIENCE_S = 120
 EXAMPLES = 3
 PYTHON_EXCEPTION = re.compile(r"^(?:tidelog|pyspark)[\w.]*: (.+)$", re.MULTILINE)
 
@@ -35,7 +35,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Refused:
+class Rejected:
     """The query was not run, or failed."""
 
     reason: str
@@ -81,7 +81,7 @@ class Peers:
         writer = writer.option("checkpointLocation", str(checkpoint or self.new_directory()))
         query = writer.trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(PATIENCE_SECONDS), f"the stream did not end: {query.lastProgress}"
+            assert query.awaitTermination(PATIENCE_S), f"the stream did not end: {query.lastProgress}"
         finally:
             query.stop()
         return self.spark.read.schema(frame.schema).parquet(str(target))
@@ -89,19 +89,19 @@ class Peers:
     def rows(self, form: str, question: Question) -> "DataFrame":
         return (self.streamed if question.is_stream else self.batch)(form, question.options)
 
-    def ask(self, form: str, question: Question) -> Answer | Refused:
+    def ask(self, form: str, question: Question) -> Answer | Rejected:
         try:
             return answer(self.rows(form, question))
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is the answer
-            return Refused(in_short(error))
+            return Rejected(in_short(error))
 
     def differences(self, question: Question) -> list[str]:
         ours, theirs = (self.ask(form, question) for form in FORMATS)
-        if isinstance(ours, Refused) or isinstance(theirs, Refused):
+        if isinstance(ours, Rejected) or isinstance(theirs, Rejected):
             return [
                 f"{form} says: {told.reason}"
                 for form, told in ((OURS, ours), (THEIRS, theirs))
-                if isinstance(told, Refused)
+                if isinstance(told, Rejected)
             ]
         if ours == theirs:
             return [] if ours.row_count else ["there were no rows to compare"]

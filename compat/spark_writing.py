@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compat import spark_topics
-from compat.spark_peers import FORMATS, OURS, PATIENCE_SECONDS, THEIRS, Peers, Question, Refused, in_short
+from compat.spark_peers import FORMATS, OURS, PATIENCE_S, THEIRS, Peers, Question, Rejected, in_short
 from compat.spark_topics import CODEC_TOPICS
 from tests.clients.features import CODECS
 from tidelog.client.producer.partitioner import partition_of_key
@@ -82,7 +82,7 @@ def topic_of(number: int, form: str) -> str:
     return f"written-{number}-{form}"
 
 
-def write(peers: Peers, form: str, writing: Writing, topic: str) -> Written | Refused:
+def write(peers: Peers, form: str, writing: Writing, topic: str) -> Written | Rejected:
     frame = peers.spark.range(0, ROWS, 1, 2).selectExpr(*(text.replace("{topic}", topic) for text in writing.columns))
     writer = frame.write.format(form).option("kafka.bootstrap.servers", peers.bootstrap).options(**writing.options)
     if writing.names_topic:
@@ -90,7 +90,7 @@ def write(peers: Peers, form: str, writing: Writing, topic: str) -> Written | Re
     try:
         (writer.mode(writing.mode) if writing.mode else writer).save()
     except Exception as error:  # noqa: BLE001 - whatever Spark raises is the answer
-        return Refused(in_short(error))
+        return Rejected(in_short(error))
     return written(peers, topic)
 
 
@@ -110,13 +110,13 @@ def differences(peers: Peers, number: int, writing: Writing) -> list[str]:
     topics = [topic_of(number, form) for form in FORMATS]
     spark_topics.create(peers.bootstrap, topics, PARTITIONS)
     ours, theirs = (write(peers, form, writing, topic) for form, topic in zip(FORMATS, topics, strict=True))
-    if isinstance(ours, Refused) and isinstance(theirs, Refused):
+    if isinstance(ours, Rejected) and isinstance(theirs, Rejected):
         return [f"both refuse it: {ours.reason}"] if writing.must_work else []
-    refusals = [
-        f"{form} says: {told.reason}" for form, told in ((OURS, ours), (THEIRS, theirs)) if isinstance(told, Refused)
+    rejections = [
+        f"{form} says: {told.reason}" for form, told in ((OURS, ours), (THEIRS, theirs)) if isinstance(told, Rejected)
     ]
-    if refusals or isinstance(ours, Refused) or isinstance(theirs, Refused):
-        return refusals
+    if rejections or isinstance(ours, Rejected) or isinstance(theirs, Rejected):
+        return rejections
     return tell(ours, theirs, ROWS)
 
 
@@ -172,7 +172,7 @@ def copy(peers: Peers, frame: "DataFrame", form: str, topic: str, checkpoint: Pa
     writer = frame.writeStream.format(form).option("kafka.bootstrap.servers", peers.bootstrap).option("topic", topic)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
-        assert query.awaitTermination(PATIENCE_SECONDS), f"the stream did not end: {query.lastProgress}"
+        assert query.awaitTermination(PATIENCE_S), f"the stream did not end: {query.lastProgress}"
     finally:
         query.stop()
 

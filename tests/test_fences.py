@@ -15,14 +15,14 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "tidelog"
 MARKER = re.compile(r"^# Core(?P<logs> that logs)?: no clock, no I/O, no await\.$", re.MULTILINE)
 FORBIDDEN = {"asyncio", "os", "random", "secrets", "shutil", "socket", "subprocess", "threading", "time"}
-FEWEST_CORES = 60
+MIN_CORES = 60
 """So that a marker that nobody can read any more is noticed."""
 
-MOST_LINES = 500
-MOST_LINES_OF_FUNCTION = 50
-MOST_METHODS = 25
+MAX_LINES = 500
+MAX_LINES_OF_FUNCTION = 50
+MAX_METHODS = 25
 """Without properties and what Python calls by itself."""
-MOST_ARGUMENTS = 8
+MAX_ARGUMENTS = 8
 
 EXCEPTIONS = {
     "kernels/records.py": "compiled loops: a call in them costs more than the length of the file",
@@ -59,7 +59,7 @@ def _oversized() -> Iterator[Oversized]:
     for path in sorted(SOURCE.rglob("*.py")):
         text = path.read_text()
         lines = text.count("\n")
-        if lines > MOST_LINES:
+        if lines > MAX_LINES:
             yield Oversized(_relative(path), f"{lines} lines")
         yield from _oversized_in(_relative(path), ast.parse(text), "")
 
@@ -68,17 +68,17 @@ def _oversized_in(file: str, node: ast.AST, prefix: str) -> Iterator[Oversized]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef):
             methods = sum(_is_method(each) for each in child.body)
-            if methods > MOST_METHODS:
+            if methods > MAX_METHODS:
                 yield Oversized(f"{file} {prefix}{child.name}", f"{methods} methods")
             yield from _oversized_in(file, child, f"{prefix}{child.name}.")
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             name = f"{file} {prefix}{child.name}"
             lines = (child.end_lineno or child.lineno) - child.lineno + 1
-            if lines > MOST_LINES_OF_FUNCTION:
+            if lines > MAX_LINES_OF_FUNCTION:
                 yield Oversized(name, f"{lines} lines")
             arguments = [*child.args.posonlyargs, *child.args.args, *child.args.kwonlyargs]
             count = sum(each.arg not in ("self", "cls") for each in arguments)
-            if count > MOST_ARGUMENTS:
+            if count > MAX_ARGUMENTS:
                 yield Oversized(name, f"{count} arguments")
         else:
             yield from _oversized_in(file, child, prefix)
@@ -134,7 +134,7 @@ def test_a_core_has_no_clock_no_io_and_no_await(core: Path, may_log: bool) -> No
 
 def test_the_marker_is_found() -> None:
     cores = {_relative(path) for path, _ in _cores()}
-    assert len(cores) >= FEWEST_CORES
+    assert len(cores) >= MIN_CORES
     assert {"replication/leader.py", "replication/follower.py", "controller/elections.py"} <= cores
 
 

@@ -56,9 +56,9 @@ def test_a_transition_into_the_same_state_is_no_history() -> None:
     table = TransitionTable({Lamp.OFF: {Lamp.ON}, Lamp.ON: {Lamp.ON, Lamp.OFF}, Lamp.BROKEN: set()})
     states = StateMap[str, Lamp](table, Lamp.OFF)
     for _ in range(3):
-        moved, refused = states.move(["lamp"], Lamp.ON, "switched")
+        moved, rejected = states.move(["lamp"], Lamp.ON, "switched")
         assert list(moved) == ["lamp"]
-        assert not refused
+        assert not rejected
     assert len(states.history.of("lamp")) == 1
 
 

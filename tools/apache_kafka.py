@@ -44,9 +44,9 @@ JVM_FLAGS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-START_LIMIT_SECONDS = 90.0
-STOP_LIMIT_SECONDS = 60.0
-POLL_SECONDS = 0.02
+START_LIMIT_S = 90.0
+STOP_LIMIT_S = 60.0
+POLL_S = 0.02
 
 
 class NotAvailable(Exception):
@@ -229,7 +229,7 @@ class JavaServer:
         self._wait_until_it_answers()
 
     def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + START_LIMIT_SECONDS
+        deadline = time.monotonic() + START_LIMIT_S
         while not self.is_answering():
             assert self.process is not None
             if self.process.poll() is not None:
@@ -237,10 +237,8 @@ class JavaServer:
                 raise KafkaFailed(f"{self.name} ended while starting:\n{self.last_words()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise KafkaFailed(
-                    f"{self.name} did not answer within {START_LIMIT_SECONDS:.0f} s:\n{self.last_words()}"
-                )
-            time.sleep(POLL_SECONDS)
+                raise KafkaFailed(f"{self.name} did not answer within {START_LIMIT_S:.0f} s:\n{self.last_words()}")
+            time.sleep(POLL_S)
 
     def stop(self) -> None:
         """Ends the process gracefully."""
@@ -248,7 +246,7 @@ class JavaServer:
             return
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(STOP_LIMIT_SECONDS)
+            self.process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise KafkaFailed(f"{self.name} did not stop:\n{self.last_words()}") from None

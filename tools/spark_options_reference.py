@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REFUSED, SECURE, WITHOUT_EFFECT
+from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REJECTED, SECURE, WITHOUT_EFFECT
 from tidelog.spark.options.option_table import OPTIONS, Option
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "spark-options.md"
@@ -43,7 +43,7 @@ KAFKA_INTRODUCTION = """\
 They are given with the prefix `kafka.`.
 """
 
-REFUSED_INTRODUCTION = """\
+REJECTED_INTRODUCTION = """\
 A query cannot be run with these:
 """
 
@@ -60,7 +60,7 @@ def reference() -> str:
             "",
             *_kafka(),
             "",
-            *_refused(),
+            *_rejected(),
             "",
             *_kafka_without_effect(),
         ]
@@ -93,11 +93,11 @@ def _kafka() -> Iterator[str]:
         yield _row(f"`{PREFIX}{known.name}`", known.side.value, known.allowed, known.default, known.documentation)
 
 
-def _refused() -> Iterator[str]:
-    yield REFUSED_INTRODUCTION
+def _rejected() -> Iterator[str]:
+    yield REJECTED_INTRODUCTION
     yield "| option | why |"
     yield "|---|---|"
-    for name, reason in sorted(REFUSED.items()):
+    for name, reason in sorted(REJECTED.items()):
         yield _row(f"`{PREFIX}{name}`", _sentence(reason))
     yield _row("`kafka.ssl.*`, `kafka.sasl.*`, `kafka.security.*` (but `PLAINTEXT`)", _sentence(SECURE))
 

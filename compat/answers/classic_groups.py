@@ -2,7 +2,7 @@
 
 import time
 
-from compat.answers.conversation import A_MOMENT_SECONDS, Conversation, Line, chapter, wait_until
+from compat.answers.conversation import A_MOMENT_S, Conversation, Line, chapter, wait_until
 from compat.answers.coordinators import GROUP, find_coordinators
 from compat.answers.requests import heartbeat, join, leave, offset_commit, subscription, sync
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -68,7 +68,7 @@ def dynamic_members(talk: Conversation) -> None:
     first, second, third = talk.line("alpha"), talk.line("beta"), talk.line("gamma")
     one = join_as(talk, "the first is given an id", join(group), 9, first, "first")
     first.send(join(group, one), 9)
-    time.sleep(A_MOMENT_SECONDS)
+    time.sleep(A_MOMENT_S)
     second.send(join(group), 3)
     talk.hear("the first joins", first)
     two = talk.hear("the second joins, v3", second).member_id
@@ -120,7 +120,7 @@ def static_members(talk: Conversation) -> None:
     find_coordinators(talk, GROUP, group)
     first, second, third = talk.line("alpha"), talk.line("beta"), talk.line("gamma")
     first.send(join(group, instance_id="a"), 9)
-    time.sleep(A_MOMENT_SECONDS)
+    time.sleep(A_MOMENT_S)
     second.send(join(group, instance_id="b"), 9)
     one = talk.hear("a joins", first).member_id
     talk.name(one, "a")
@@ -162,7 +162,7 @@ def limits(talk: Conversation) -> None:
     ]
     for line, member_id in zip(lines, ids, strict=True):
         line.send(join(group, member_id), 9)
-        time.sleep(A_MOMENT_SECONDS / 10)
+        time.sleep(A_MOMENT_S / 10)
     for number, line in enumerate(lines):
         talk.hear(f"member {number} of a full group", line)
     talk.ask("one more", join(group), 9, lines[-1])

@@ -70,7 +70,7 @@ def prepare(talk: Conversation) -> tuple[str, Uuid]:
 
 
 @chapter("heartbeats that consumer groups refuse")
-def refused_heartbeats(talk: Conversation) -> None:
+def rejected_heartbeats(talk: Conversation) -> None:
     topic, topic_id = prepare(talk)
     group = talk.fresh("group")
     some = {topic_id: [0]}

@@ -25,7 +25,7 @@ FETCH_VERSIONS = range(1, 11)
 BATCHED_FETCH_VERSION = 8
 BY_ID_VERSION = 10
 UNKNOWN_ID = bytes(range(16))
-LARGEST_METADATA = 4096
+MAX_METADATA = 4096
 
 
 class Topic:
@@ -138,8 +138,8 @@ def commit_by_hand(talk: Conversation, topic: Topic, ids: dict[str, Uuid], versi
         commits(1, 3, None, 2),
         commits(-1, 1),
     )
-    commit("with metadata", group, commits(0, 8, "m" * LARGEST_METADATA), commits(1, 9, "m" * (LARGEST_METADATA + 1)))
-    commit("of metadata in many bytes", group, commits(2, 9, "ä" * (LARGEST_METADATA // 2 + 1)))
+    commit("with metadata", group, commits(0, 8, "m" * MAX_METADATA), commits(1, 9, "m" * (MAX_METADATA + 1)))
+    commit("of metadata in many bytes", group, commits(2, 9, "ä" * (MAX_METADATA // 2 + 1)))
     commit("of offsets below zero", group, commits(0, -1), commits(1, -2, "x", -2))
     commit("twice to one partition", group, commits(2, 1), commits(2, 2))
     talk.ask(f"fetch what was committed in v{version}", fetch(group, None, 9), 9)

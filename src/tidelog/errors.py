@@ -47,7 +47,7 @@ class RecordError(NamedTuple):
     message: str
 
 
-class RecordsRefused(KafkaError):
+class RecordsRejected(KafkaError):
     """A batch was rejected; `record_errors` lists the records that caused it, if any."""
 
     def __init__(self, message: str = "", record_errors: Sequence[RecordError] = ()) -> None:
@@ -167,7 +167,7 @@ class TopicAuthorizationFailed(KafkaError, code=29):
     """The client is not authorized for this topic."""
 
 
-class InvalidTimestamp(RecordsRefused, code=32):
+class InvalidTimestamp(RecordsRejected, code=32):
     """A record's timestamp is outside the allowed range."""
 
 
@@ -339,7 +339,7 @@ class GroupSubscribedToTopic(KafkaError, code=86):
     """Members of the group are subscribed to the topic."""
 
 
-class InvalidRecord(RecordsRefused, code=87):
+class InvalidRecord(RecordsRejected, code=87):
     """A record breaks the rules of its topic or of the format."""
 
 

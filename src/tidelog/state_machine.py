@@ -34,10 +34,10 @@ class Transition(NamedTuple):
 class IllegalTransition(AssertionError):
     """The table does not permit the transition. The message lists the subject's last transitions, newest first."""
 
-    def __init__(self, subject: object, refused: Transition, earlier: Iterable[Transition]) -> None:
+    def __init__(self, subject: object, rejected: Transition, earlier: Iterable[Transition]) -> None:
         self.subject = subject
-        self.refused = refused
-        super().__init__("\n  ".join([f"{subject}: {refused}", *map(str, earlier)]))
+        self.rejected = rejected
+        super().__init__("\n  ".join([f"{subject}: {rejected}", *map(str, earlier)]))
 
 
 class TransitionTable(dict[State, frozenset[State]]):
@@ -114,13 +114,13 @@ class StateMap(dict[Subject, State]):
     ) -> tuple[dict[Subject, State], list[IllegalTransition]]:
         """Move all subjects whose transition is legal. Returns their earlier states, and the illegal transitions."""
         moved: dict[Subject, State] = {}
-        refused: list[IllegalTransition] = []
+        rejected: list[IllegalTransition] = []
         for subject in subjects:
             before = self.get(subject, self.absent)
             try:
                 self.history.check(self.table, subject, before, target, reason)
             except IllegalTransition as illegal:
-                refused.append(illegal)
+                rejected.append(illegal)
                 continue
             moved[subject] = before
             if before is not target:
@@ -129,4 +129,4 @@ class StateMap(dict[Subject, State]):
                 self.pop(subject, None)
             else:
                 self[subject] = target
-        return moved, refused
+        return moved, rejected

@@ -104,8 +104,8 @@ def echoing_server(connections: int) -> Iterator[int]:
 def test_every_connection_gets_its_own_answers_in_order(rate_per_second: float) -> None:
     requests = [[wire.frame(index, number, b"") for number in range(index)] for index in range(4)]
     with echoing_server(4) as port, Exchange([port] * 4) as exchange:
-        answers = exchange.ask_all(requests, window=2, rate_per_second=rate_per_second)
-    assert answers == [[frame[4:] for frame in frames] for frames in requests]
+        responses = exchange.ask_all(requests, window=2, rate_per_second=rate_per_second)
+    assert responses == [[frame[4:] for frame in frames] for frames in requests]
 
 
 @pytest.mark.parametrize("window", [1, 2, 5, 100])
@@ -118,22 +118,22 @@ def test_a_pipelining_connection_gets_its_answers_in_order(window: int) -> None:
 class ScriptedExchange(Exchange):
     """Answers every request with itself, but for the first time with a refusal where it is told to."""
 
-    def __init__(self, refused: set[bytes]) -> None:
-        self._refused = refused
+    def __init__(self, rejected: set[bytes]) -> None:
+        self._rejected = rejected
 
     def ask_all(
         self, requests: Sequence[Sequence[bytes]], window: int = NO_LIMIT, rate_per_second: float = 0.0
     ) -> list[list[bytes]]:
-        answers = [[b"\x10" if each in self._refused else each for each in asked] for asked in requests]
-        self._refused = set()
-        return answers
+        responses = [[b"\x10" if each in self._rejected else each for each in asked] for asked in requests]
+        self._rejected = set()
+        return responses
 
 
 def test_what_a_coordinator_could_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_load, "BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(group_load, "BACKOFF_S", 0.0)
     requests = [[b"a", b"b"], [b"c"]]
-    answers = group_load.ask_patiently(ScriptedExchange({b"b", b"c"}), requests, lambda answer: answer[0])
-    assert answers == requests
+    responses = group_load.ask_patiently(ScriptedExchange({b"b", b"c"}), requests, lambda response: response[0])
+    assert responses == requests
 
 
 class SettlingExchange(Exchange):
@@ -155,7 +155,7 @@ class SettlingExchange(Exchange):
 def test_consumer_groups_settle_once_all_members_have_what_was_assigned_after_they_joined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(group_load, "SETTLING_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(group_load, "SETTLING_PAUSE_S", 0.0)
     rounds = [[1, 2, 3], [3, 3, 3], [3, 3, 3], [4, 4, 3], [4, 4, 4]]
     groups = group_load.ConsumerGroups(SettlingExchange(rounds), 3, "t", members_per_group=3, groups=1)
     groups.join()

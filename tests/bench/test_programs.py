@@ -62,13 +62,13 @@ def answer(error: int) -> bytes:
 
 
 def test_answers_are_counted_however_they_arrive() -> None:
-    answers = Answers()
+    responses = Answers()
     stream = answer(0) * 3
-    assert sum(answers.feed(stream[position : position + 7]) for position in range(0, len(stream), 7)) == 3
+    assert sum(responses.feed(stream[position : position + 7]) for position in range(0, len(stream), 7)) == 3
 
 
 def test_a_failed_answer_ends_the_load() -> None:
-    with pytest.raises(wire.RequestRefused, match="error 6"):
+    with pytest.raises(wire.RequestRejected, match="error 6"):
         Answers().feed(answer(6))
 
 

@@ -22,10 +22,10 @@ LZ4_INDEPENDENT_BLOCKS = 0x20
 class AnsweringDriver(SparkPeer):
     """A driver that gives the answer it was made with, and remembers what it was asked."""
 
-    def __init__(self, answer: dict[str, Any], cores: int = 1) -> None:
+    def __init__(self, response: dict[str, Any], cores: int = 1) -> None:
         super().__init__(Path("nowhere"), "tidelog", cores, Stage(QUICK))
         self.asked: dict[str, Any] = {}
-        self._given = answer
+        self._given = response
 
     @property
     def plain(self) -> FilledTopic:

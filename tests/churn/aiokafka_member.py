@@ -57,7 +57,7 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]
                 {TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}
             )
         except KafkaError as error:
-            self._ledger.refused(offsets, repr(error))
+            self._ledger.rejected(offsets, repr(error))
             return getattr(error, "errno", None) not in FORGOTTEN_CODES and type(error).__name__ != "CommitFailedError"
         self._ledger.committed(offsets)
         return True

@@ -68,7 +68,7 @@ class ConfluentMember:
         if not errors:
             self._ledger.committed(offsets)
             return True
-        self._ledger.refused(offsets, str(errors[0]))
+        self._ledger.rejected(offsets, str(errors[0]))
         return errors[0].code() not in FORGOTTEN_CODES | {KafkaError._FENCED}
 
     def close(self) -> None:

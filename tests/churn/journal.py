@@ -23,7 +23,7 @@ class Kind(StrEnum):
     """Records of one partition from `first` to `last`."""
     COMMITTING = "committing"
     COMMITTED = "committed"
-    REFUSED = "refused"
+    REJECTED = "refused"
     """A commit."""
     STRANGE = "strange"
     """A record that is not the one its offset tells."""
@@ -115,8 +115,8 @@ class Ledger:
         self._journal.note(Kind.COMMITTED, offsets=offsets)
         self._committed |= offsets
 
-    def refused(self, offsets: dict[int, int], reason: str) -> None:
-        self._journal.note(Kind.REFUSED, offsets=offsets, reason=reason)
+    def rejected(self, offsets: dict[int, int], reason: str) -> None:
+        self._journal.note(Kind.REJECTED, offsets=offsets, reason=reason)
 
     def closed(self) -> None:
         self._journal.note(Kind.CLOSED)

@@ -59,7 +59,7 @@ class KafkaPythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
                 }
             )
         except KafkaError as error:
-            self._ledger.refused(offsets, repr(error))
+            self._ledger.rejected(offsets, repr(error))
             return
         self._ledger.committed(offsets)
 

@@ -67,7 +67,7 @@ def test_a_static_member_may_come_back_in_the_same_generation() -> None:
     assert double_owners([first, second]) == []
 
 
-REFUSED = entry(8, Kind.REFUSED, offsets={"0": 9}, reason="UNKNOWN_MEMBER_ID")
+REJECTED = entry(8, Kind.REJECTED, offsets={"0": 9}, reason="UNKNOWN_MEMBER_ID")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ REFUSED = entry(8, Kind.REFUSED, offsets={"0": 9}, reason="UNKNOWN_MEMBER_ID")
         [lost(9, 0)],
         [revoked(9, 0)],
         [],
-        [committing(5, 0, 9), REFUSED, revoked(9, 0)],
+        [committing(5, 0, 9), REJECTED, revoked(9, 0)],
         [assigned(8, 1), lost(9, 0, 1)],
         [assigned(8, 0), revoked(9, 0)],
     ],

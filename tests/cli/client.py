@@ -4,7 +4,7 @@ from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-WAIT_SECONDS = 30.0
+WAIT_S = 30.0
 
 
 def produce(address: str, topic: str, *values: str) -> None:
@@ -12,7 +12,7 @@ def produce(address: str, topic: str, *values: str) -> None:
     failures: list[object] = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(WAIT_SECONDS) == 0
+    assert producer.flush(WAIT_S) == 0
     assert failures == [None] * len(values)
 
 
@@ -20,7 +20,7 @@ def consume(address: str, topic: str, count: int, partition: int = 0) -> list[st
     consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
-        return [(message.value() or b"").decode() for message in consumer.consume(count, WAIT_SECONDS)]
+        return [(message.value() or b"").decode() for message in consumer.consume(count, WAIT_S)]
     finally:
         consumer.close()
 
@@ -28,9 +28,9 @@ def consume(address: str, topic: str, count: int, partition: int = 0) -> list[st
 def topic_ids(address: str, *topics: str) -> dict[str, str]:
     admin = AdminClient({"bootstrap.servers": address})
     futures = admin.describe_topics(TopicCollection(list(topics)))
-    return {name: str(future.result(WAIT_SECONDS).topic_id) for name, future in futures.items()}
+    return {name: str(future.result(WAIT_S).topic_id) for name, future in futures.items()}
 
 
 def create_topic(address: str, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_SECONDS)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)

@@ -36,7 +36,7 @@ class LocalCluster:
         assert ended.returncode == 0, ended
         return ended.stdout
 
-    def refusal(self, command: str, *arguments: str) -> str:
+    def rejection(self, command: str, *arguments: str) -> str:
         """The one sentence of a command that must not do anything."""
         ended = tidelog(command, *arguments, "--data", str(self.data))
         assert (ended.returncode, ended.stdout) == (1, ""), ended

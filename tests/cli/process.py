@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-TIME_LIMIT_SECONDS = 60
+TIME_LIMIT_S = 60
 END_OF_GREETING = "Stop it with"
 
 
@@ -20,7 +20,7 @@ def tidelog(*arguments: str, directory: Path | None = None, stdin: str = "") -> 
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=TIME_LIMIT_S,
         cwd=directory,
         check=False,
     )
@@ -47,7 +47,7 @@ class RunningBroker:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self._process.send_signal(number)
-        return self._process.wait(TIME_LIMIT_SECONDS)
+        return self._process.wait(TIME_LIMIT_S)
 
     def kill(self) -> None:
         self.stop(signal.SIGKILL)

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli.process import TIME_LIMIT_SECONDS, RunningBroker, running_broker, settings
-from tests.cli.test_topic_commands import good, refusal
+from tests.cli.process import TIME_LIMIT_S, RunningBroker, running_broker, settings
+from tests.cli.test_topic_commands import good, rejection
 
-SESSION_SECONDS = 3
+SESSION_S = 3
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     directory = tmp_path_factory.mktemp("broker")
     values = {
-        "group_consumer_min_session_timeout_ms": f"{SESSION_SECONDS * 1000}",
-        "group_consumer_session_timeout_ms": f"{SESSION_SECONDS * 1000}",
+        "group_consumer_min_session_timeout_ms": f"{SESSION_S * 1000}",
+        "group_consumer_session_timeout_ms": f"{SESSION_S * 1000}",
         "group_consumer_min_heartbeat_interval_ms": "500",
         "group_consumer_heartbeat_interval_ms": "500",
     }
@@ -56,7 +56,7 @@ def test_an_interrupt_commits_and_leaves(broker: RunningBroker) -> None:
         assert process.stdout is not None
         assert [process.stdout.readline(), process.stdout.readline()] == ["one\n", "two\n"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(TIME_LIMIT_SECONDS) == 0
+        assert process.wait(TIME_LIMIT_S) == 0
     assert "Empty" in good(broker, "group", "describe", "watchers")
     good(broker, "produce", "waves", given="three\n")
     assert good(broker, "consume", "waves", "--group", "watchers", "--max-messages", "1") == "three\n"
@@ -69,10 +69,10 @@ def test_whoever_reads_slowly_stays_a_member_and_can_be_interrupted(broker: Runn
     with consuming(broker, "floods", "--group", "pagers", "--from-beginning") as process:
         assert process.stdout is not None
         assert process.stdout.readline()
-        time.sleep(2 * SESSION_SECONDS)
+        time.sleep(2 * SESSION_S)
         assert "Stable, 1 member" in good(broker, "group", "describe", "pagers")
         process.send_signal(signal.SIGINT)
-        assert process.wait(TIME_LIMIT_SECONDS) == 0
+        assert process.wait(TIME_LIMIT_S) == 0
         assert "Empty" in good(broker, "group", "describe", "pagers")
 
 
@@ -85,20 +85,20 @@ def test_a_member_with_an_instance_id_is_waited_for(broker: RunningBroker) -> No
     with consuming(broker, *read[1:]) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "two\n"
-        assert "instance id left is in use" in refusal(broker, *read)
-    assert "--instance-id needs --group" in refusal(broker, "consume", "swells", "--instance-id", "left")
+        assert "instance id left is in use" in rejection(broker, *read)
+    assert "--instance-id needs --group" in rejection(broker, "consume", "swells", "--instance-id", "left")
 
 
 def write_transactions(broker: RunningBroker, topic: str, *transactions: tuple[list[str], bool]) -> None:
     producer = Producer({"bootstrap.servers": broker.address, "transactional.id": f"writer of {topic}"})
-    producer.init_transactions(TIME_LIMIT_SECONDS)
+    producer.init_transactions(TIME_LIMIT_S)
     for values, is_committed in transactions:
         producer.begin_transaction()
         for value in values:
             producer.produce(topic, value, partition=0)
-        producer.flush(TIME_LIMIT_SECONDS)
+        producer.flush(TIME_LIMIT_S)
         end = producer.commit_transaction if is_committed else producer.abort_transaction
-        end(TIME_LIMIT_SECONDS)
+        end(TIME_LIMIT_S)
 
 
 def committed_and_lag(broker: RunningBroker, group: str) -> tuple[str, str]:
@@ -142,4 +142,4 @@ def test_a_group_that_began_at_the_end_goes_on_there(broker: RunningBroker) -> N
 def test_a_group_chooses_partitions_and_offsets_itself(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "tides", "--partitions", "1")
     for flags in (["--partition", "0"], ["--offset", "3"]):
-        assert "--group cannot be combined" in refusal(broker, "consume", "tides", "--group", "watchers", *flags)
+        assert "--group cannot be combined" in rejection(broker, "consume", "tides", "--group", "watchers", *flags)

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench import wire
-from tests.cli.client import WAIT_SECONDS
+from tests.cli.client import WAIT_S
 from tests.cli.process import RunningBroker, running_broker, settings, tidelog
-from tests.cli.test_topic_commands import good, refusal
+from tests.cli.test_topic_commands import good, rejection
 
 MADE_UP_PRODUCER_ID = 424242
 
@@ -43,7 +43,7 @@ def reading(broker: RunningBroker, group: str, topic: str, protocol: str = "clas
     )
     try:
         consumer.subscribe([topic])
-        assert consumer.consume(1, WAIT_SECONDS)
+        assert consumer.consume(1, WAIT_S)
         yield consumer
     finally:
         consumer.close()
@@ -85,9 +85,9 @@ def test_group_from_its_first_member_to_its_deletion(broker: RunningBroker, prot
         assert (first[:5], first[6]) == ([topic, "0", "1", "3", "2"], "127.0.0.1")
         assert second[:5] == [topic, "1", "-", "1", "-"]
         has_members = f"group {group} has members: stop its consumers first"
-        assert refusal(broker, "group", "delete", group) == f"tidelog group delete: {has_members}"
+        assert rejection(broker, "group", "delete", group) == f"tidelog group delete: {has_members}"
         reset = ["group", "reset-offsets", group, "--to-earliest"]
-        assert refusal(broker, *reset, "--execute") == f"tidelog group reset-offsets: {has_members}"
+        assert rejection(broker, *reset, "--execute") == f"tidelog group reset-offsets: {has_members}"
         assert good(broker, *reset).splitlines()[-1] == (
             "no offset was changed; stop the consumers of the group (it has 1 member), then add --execute to apply"
         )
@@ -96,7 +96,7 @@ def test_group_from_its_first_member_to_its_deletion(broker: RunningBroker, prot
     assert emptied[-1].split() == [topic, "0", "1", "3", "2", "-", "-"]
     assert good(broker, "group", "delete", group) == f"deleted group {group}\n"
     assert group not in good(broker, "group", "list")
-    assert "does not exist" in refusal(broker, "group", "describe", group)
+    assert "does not exist" in rejection(broker, "group", "describe", group)
 
 
 def test_offsets_are_shown_and_then_reset(broker: RunningBroker) -> None:
@@ -104,7 +104,7 @@ def test_offsets_are_shown_and_then_reset(broker: RunningBroker) -> None:
     write(broker, "moved", 0, 5)
     write(broker, "moved", 1, 2)
     reset = ["group", "reset-offsets", "movers"]
-    assert refusal(broker, *reset, "--to-latest") == (
+    assert rejection(broker, *reset, "--to-latest") == (
         "tidelog group reset-offsets: group movers does not exist; `tidelog group list` lists the groups; a new one"
         " needs --topic"
     )
@@ -135,18 +135,18 @@ def test_what_cannot_be_done_to_a_group_is_told_in_one_sentence(broker: RunningB
     good(broker, "topic", "create", "known", "--partitions", "2")
     unknown = "group nobody does not exist; `tidelog group list` lists the groups"
     for action in ("describe", "delete"):
-        assert refusal(broker, "group", action, "nobody") == f"tidelog group {action}: {unknown}"
-    assert refusal(broker, "group", "reset-offsets", "nobody", "--to-latest") == (
+        assert rejection(broker, "group", action, "nobody") == f"tidelog group {action}: {unknown}"
+    assert rejection(broker, "group", "reset-offsets", "nobody", "--to-latest") == (
         f"tidelog group reset-offsets: {unknown}; a new one needs --topic"
     )
     reset = ["group", "reset-offsets", "nobody", "--to-latest", "--topic"]
     assert good(broker, *reset, "known").splitlines()[-1] == (
         "no offset was changed; group nobody does not exist yet: add --execute to create it"
     )
-    assert refusal(broker, *reset, "nowhere") == (
+    assert rejection(broker, *reset, "nowhere") == (
         "tidelog group reset-offsets: topic nowhere does not exist; `tidelog topic list` lists the topics"
     )
-    assert refusal(broker, *reset, "known:2") == (
+    assert rejection(broker, *reset, "known:2") == (
         "tidelog group reset-offsets: topic known has no partition 2; it has 2 partitions, numbered from 0"
     )
     assert "nobody" not in good(broker, "group", "list")
@@ -156,10 +156,10 @@ def test_what_cannot_be_done_to_a_group_is_told_in_one_sentence(broker: RunningB
 def open_transaction(broker: RunningBroker, transactional_id: str, topic: str) -> Iterator[Producer]:
     """A producer that has written one record to partition 0, and has not ended its transaction."""
     producer = Producer({"bootstrap.servers": broker.address, "transactional.id": transactional_id, "log_level": 0})
-    producer.init_transactions(WAIT_SECONDS)
+    producer.init_transactions(WAIT_S)
     producer.begin_transaction()
     producer.produce(topic, b"perhaps", partition=0)
-    assert producer.flush(WAIT_SECONDS) == 0
+    assert producer.flush(WAIT_S) == 0
     yield producer
 
 
@@ -179,7 +179,7 @@ def test_open_transaction_is_found_and_aborted(broker: RunningBroker) -> None:
         assert described[4].startswith("open since        20")
         assert described[5] == "partitions        payments-0"
         hanging = ["transaction", "abort", "--partition", "payments:0", "--producer-id", producer_id]
-        assert refusal(broker, *hanging) == (
+        assert rejection(broker, *hanging) == (
             f"tidelog transaction abort: the transaction of producer {producer_id} on payments-0 is not hanging:"
             " it belongs to payer (Ongoing); use `tidelog transaction abort payer`"
         )
@@ -187,7 +187,7 @@ def test_open_transaction_is_found_and_aborted(broker: RunningBroker) -> None:
             "fenced the producer of payer; its open transaction was aborted\n"
         )
         with pytest.raises(KafkaException, match="fenced"):
-            producer.commit_transaction(WAIT_SECONDS)
+            producer.commit_transaction(WAIT_S)
     assert good(broker, "transaction", "list", "--state", "Ongoing") == "no transactional ids in this state\n"
     assert good(broker, "transaction", "abort", "payer") == (
         "fenced the producer of payer; it had no transaction open\n"
@@ -199,7 +199,7 @@ def test_open_transaction_is_found_and_aborted(broker: RunningBroker) -> None:
 def test_transaction_that_has_ended_is_not_shown_as_open(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "refunds", "--partitions", "1")
     with open_transaction(broker, "refunder", "refunds") as producer:
-        producer.commit_transaction(WAIT_SECONDS)
+        producer.commit_transaction(WAIT_S)
     described = good(broker, "transaction", "describe", "refunder").splitlines()
     assert described[1] == "state             CompleteCommit"
     assert described[4:] == ["open since        -", "partitions        -"]
@@ -209,38 +209,38 @@ def leave_hanging_transaction(broker: RunningBroker, topic: str) -> None:
     """A record of a transaction that no coordinator has ever heard of."""
     batch = wire.transactional(wire.record_batch([b"lost"], int(time.time() * 1000)), MADE_UP_PRODUCER_ID, 0, 0)
     with wire.Connection(int(broker.address.rpartition(":")[2])) as connection:
-        answer = connection.ask(wire.produce_frame(topic, {0: batch}, transactional_id="nobody-knows"))
-    assert wire.produce_error(answer) == wire.ERROR_NONE
+        response = connection.ask(wire.produce_frame(topic, {0: batch}, transactional_id="nobody-knows"))
+    assert wire.produce_error(response) == wire.ERROR_NONE
 
 
 def test_hanging_transaction_is_ended_by_hand(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "stuck", "--partitions", "1")
     abort = ["transaction", "abort", "--partition", "stuck:0"]
     nobody = "tidelog transaction abort: no producer has an open transaction on stuck-0"
-    assert refusal(broker, *abort) == nobody
+    assert rejection(broker, *abort) == nobody
     leave_hanging_transaction(broker, "stuck")
-    assert refusal(broker, *abort) == (
+    assert rejection(broker, *abort) == (
         "tidelog transaction abort: choose a producer with --producer-id; producers with an open transaction on"
         " stuck-0:"
         f" {MADE_UP_PRODUCER_ID}"
     )
-    assert refusal(broker, *abort, "--producer-id", "7") == (
+    assert rejection(broker, *abort, "--producer-id", "7") == (
         "tidelog transaction abort: producer 7 has no open transaction on stuck-0;"
         f" producers that have one: {MADE_UP_PRODUCER_ID}"
     )
     ended = good(broker, *abort, "--producer-id", str(MADE_UP_PRODUCER_ID))
     assert ended == f"aborted the transaction of producer {MADE_UP_PRODUCER_ID} on stuck-0\n"
-    assert refusal(broker, *abort) == nobody
+    assert rejection(broker, *abort) == nobody
 
 
 def test_what_cannot_be_done_to_a_transaction_is_told_in_one_sentence(broker: RunningBroker) -> None:
     unknown = "transactional id nobody does not exist; `tidelog transaction list` lists the transactional ids"
     for action in ("describe", "abort"):
-        assert refusal(broker, "transaction", action, "nobody") == f"tidelog transaction {action}: {unknown}"
-    assert refusal(broker, "transaction", "abort", "--partition", "nowhere:0") == (
+        assert rejection(broker, "transaction", action, "nobody") == f"tidelog transaction {action}: {unknown}"
+    assert rejection(broker, "transaction", "abort", "--partition", "nowhere:0") == (
         "tidelog transaction abort: topic nowhere does not exist; `tidelog topic list` lists the topics"
     )
-    assert refusal(broker, "transaction", "abort", "payer", "--producer-id", "7") == (
+    assert rejection(broker, "transaction", "abort", "payer", "--producer-id", "7") == (
         "tidelog transaction abort: --producer-id needs --partition; a transactional id has only one producer"
     )
 

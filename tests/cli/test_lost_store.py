@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli.client import WAIT_SECONDS, consume
+from tests.cli.client import WAIT_S, consume
 from tests.cli.local_cluster import LocalCluster, local_cluster
-from tests.cli.process import TIME_LIMIT_SECONDS
+from tests.cli.process import TIME_LIMIT_S
 
 RECORDS = [f"record {number}" for number in range(1000)]
 SESSION_TIMEOUT_MS = 3000
@@ -34,7 +34,7 @@ def produce(address: str, topic: str, *values: str) -> None:
     failures: list[object] = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(WAIT_SECONDS) == 0
+    assert producer.flush(WAIT_S) == 0
     assert failures == [None] * len(values)
 
 
@@ -87,7 +87,7 @@ def test_a_start_without_the_logs_of_one_broker_is_refused_with_a_sentence(clust
     cluster.run("down")
     lose_store(cluster)
     shutil.rmtree(cluster.data / "broker-2")
-    said = cluster.refusal("up", "--detach")
+    said = cluster.rejection("up", "--detach")
     assert "did not start: " in said
     assert said.count("\n") == 0
     assert ("broker 2 held replicas, and its log directories are new" in said) or ("belongs to cluster.id=" in said)
@@ -100,7 +100,7 @@ def wait_for_states(cluster: LocalCluster, expected: dict[int, str]) -> None:
 
 
 def wait_for(condition: Callable[[], bool], story: Callable[[], str]) -> None:
-    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    deadline = time.monotonic() + TIME_LIMIT_S
     while not condition():
         assert time.monotonic() < deadline, story()
         time.sleep(PAUSE_S)

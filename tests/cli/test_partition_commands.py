@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.local_cluster import LocalCluster, local_cluster
-from tests.cli.process import TIME_LIMIT_SECONDS, tidelog
+from tests.cli.process import TIME_LIMIT_S, tidelog
 from tests.clients.driver import wait_until
 
 TOPIC = "orders"
@@ -37,7 +37,7 @@ def good(cluster: LocalCluster, *arguments: str, given: str = "") -> str:
     return ended.stdout
 
 
-def refusal(cluster: LocalCluster, *arguments: str, given: str = "") -> str:
+def rejection(cluster: LocalCluster, *arguments: str, given: str = "") -> str:
     ended = run(cluster, *arguments, given=given)
     assert ended.returncode == 1, ended
     assert "Traceback" not in ended.stderr
@@ -94,7 +94,7 @@ def test_terminal_is_asked(cluster: LocalCluster) -> None:
     command = [sys.executable, "-m", "tidelog", "partition", "move", "--drain", "3", "--bootstrap", cluster.bootstrap]
     with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, text=True) as process:
         os.write(ours, b"n\n")
-        output, _ = process.communicate(timeout=TIME_LIMIT_SECONDS)
+        output, _ = process.communicate(timeout=TIME_LIMIT_S)
     assert process.returncode == 0
     assert output.endswith("Carry out this plan? [y/N] nothing was changed\n")
     os.close(ours)
@@ -104,22 +104,22 @@ def test_terminal_is_asked(cluster: LocalCluster) -> None:
 def test_what_cannot_be_done_is_told_in_one_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 9]}]}')
-    assert "orders-0 cannot move to broker 9" in refusal(cluster, "partition", "move", "--plan", str(plan), "--yes")
-    assert "No such file" in refusal(cluster, "partition", "move", "--plan", "missing.json")
-    assert "there is no broker 9" in refusal(cluster, "partition", "move", "--drain", "9")
-    assert "start it first" in refusal(cluster, "partition", "move", "--add-broker", "9")
-    assert "topic nowhere does not exist" in refusal(cluster, "partition", "move", "--balance", "--topic", "nowhere")
-    assert "has no partition 7" in refusal(cluster, "partition", "why", TOPIC, "7")
-    assert "has no partition 7" in refusal(cluster, "partition", "elect", f"{TOPIC}:7")
-    assert "there is no broker 9" in refusal(cluster, "broker", "describe", "9")
-    assert "there is no broker 9" in refusal(cluster, "broker", "forget", "9")
-    assert "broker 1 is up and cannot be forgotten" in refusal(cluster, "broker", "forget", "1")
+    assert "orders-0 cannot move to broker 9" in rejection(cluster, "partition", "move", "--plan", str(plan), "--yes")
+    assert "No such file" in rejection(cluster, "partition", "move", "--plan", "missing.json")
+    assert "there is no broker 9" in rejection(cluster, "partition", "move", "--drain", "9")
+    assert "start it first" in rejection(cluster, "partition", "move", "--add-broker", "9")
+    assert "topic nowhere does not exist" in rejection(cluster, "partition", "move", "--balance", "--topic", "nowhere")
+    assert "has no partition 7" in rejection(cluster, "partition", "why", TOPIC, "7")
+    assert "has no partition 7" in rejection(cluster, "partition", "elect", f"{TOPIC}:7")
+    assert "there is no broker 9" in rejection(cluster, "broker", "describe", "9")
+    assert "there is no broker 9" in rejection(cluster, "broker", "forget", "9")
+    assert "broker 1 is up and cannot be forgotten" in rejection(cluster, "broker", "forget", "1")
 
 
 def test_dead_broker_is_explained_drained_and_forgotten(cluster: LocalCluster) -> None:
     cluster.run("kill", "3")
     wait_until(lambda: "3  down" in good(cluster, "broker", "list"), "the broker is gone")
-    said = refusal(cluster, "broker", "forget", "3")
+    said = rejection(cluster, "broker", "forget", "3")
     assert "`tidelog partition move --drain 3`" in said
     number = next(each["partition"] for each in partitions(cluster) if 3 in each["replicas"])
     assert "under-replicated" in good(cluster, "partition", "why", TOPIC, str(number))

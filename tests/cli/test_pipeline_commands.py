@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.process import TIME_LIMIT_SECONDS, RunningBroker, running_broker, settings
+from tests.cli.process import TIME_LIMIT_S, RunningBroker, running_broker, settings
 from tidelog.cli.main import main
 from tidelog.cli.pipeline import TEMPLATES
 from tidelog.pipelines.definition.parsing import load
@@ -48,7 +48,7 @@ def run(directory: Path, *arguments: str, bootstrap: str = NOBODY, given: str = 
         input=given,
         capture_output=True,
         text=True,
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=TIME_LIMIT_S,
         cwd=directory,
         env=os.environ | {"TIDELOG_BOOTSTRAP": bootstrap, "TIDELOG_PIPELINES": "pipelines"},
         check=False,
@@ -61,7 +61,7 @@ def good(directory: Path, *arguments: str, bootstrap: str = NOBODY, given: str =
     return ended.stdout
 
 
-def refusal(directory: Path, *arguments: str) -> str:
+def rejection(directory: Path, *arguments: str) -> str:
     ended = run(directory, "pipeline", *arguments)
     assert (ended.returncode, ended.stdout) == (1, ""), ended
     (line,) = ended.stderr.splitlines()
@@ -100,9 +100,9 @@ def test_every_template_is_written_and_has_no_mistake(tmp_path: Path, template: 
 def test_template_is_never_written_over_a_file(tmp_path: Path) -> None:
     file = tmp_path / "topic-to-table.toml"
     file.write_text("mine")
-    assert refusal(tmp_path, "new").startswith("topic-to-table.toml already exists;")
+    assert rejection(tmp_path, "new").startswith("topic-to-table.toml already exists;")
     assert file.read_text() == "mine"
-    assert refusal(tmp_path, "new", "minmal") == "unknown template 'minmal'; did you mean 'minimal'?"
+    assert rejection(tmp_path, "new", "minmal") == "unknown template 'minmal'; did you mean 'minimal'?"
 
 
 def test_check_asks_the_cluster_and_says_what_is_missing(tmp_path: Path, broker: RunningBroker) -> None:
@@ -148,8 +148,8 @@ def test_nothing_has_run_yet(tmp_path: Path) -> None:
     assert good(tmp_path, "pipeline", "list") == said
     assert good(tmp_path, "pipeline", "status") == said
     assert json.loads(good(tmp_path, "pipeline", "status", "--json")) == []
-    assert refusal(tmp_path, "status", "orders").startswith("pipeline orders has not run in pipelines; `")
-    assert refusal(tmp_path, "stop", "orders").startswith("pipeline orders has not run in pipelines; `")
+    assert rejection(tmp_path, "status", "orders").startswith("pipeline orders has not run in pipelines; `")
+    assert rejection(tmp_path, "stop", "orders").startswith("pipeline orders has not run in pipelines; `")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,15 +170,15 @@ def test_running_pipeline_is_listed_shown_and_stopped(tmp_path: Path) -> None:
         assert (told["name"], told["state"], told["pid"]) == ("orders", "running", process.pid)
         assert told["progress"]["dead_letters"] == 34
         assert good(tmp_path, "pipeline", "stop", "orders") == "pipeline orders has stopped\n"
-        assert process.wait(TIME_LIMIT_SECONDS) == 0
+        assert process.wait(TIME_LIMIT_S) == 0
     assert good(tmp_path, "pipeline", "list").splitlines()[1].split()[:3] == ["orders", "stopped", "-"]
-    assert refusal(tmp_path, "stop", "orders") == "pipeline orders is not running"
+    assert rejection(tmp_path, "stop", "orders") == "pipeline orders is not running"
 
 
 def test_pipeline_that_was_killed_is_shown_as_failed(tmp_path: Path) -> None:
     with running_pipeline(tmp_path) as process:
         process.kill()
-        process.wait(TIME_LIMIT_SECONDS)
+        process.wait(TIME_LIMIT_S)
     shown = good(tmp_path, "pipeline", "status")
     assert "state     failed\n" in shown
     assert f"error     process {process.pid} ended unexpectedly while running; see " in shown

@@ -20,7 +20,7 @@ input()
 """
 
 
-def refusal(*arguments: str) -> list[str]:
+def rejection(*arguments: str) -> list[str]:
     """What a broker that must not start says on standard error."""
     ended = tidelog("broker", *arguments)
     assert ended.returncode == 1, ended
@@ -56,7 +56,7 @@ def taken_port() -> Iterator[int]:
 
 def test_port_in_use(tmp_path: Path, taken_port: int) -> None:
     log_dir = tmp_path / "data"
-    said = refusal(*settings(log_dir, listeners=f"PLAINTEXT://127.0.0.1:{taken_port}"))
+    said = rejection(*settings(log_dir, listeners=f"PLAINTEXT://127.0.0.1:{taken_port}"))
     assert said == [
         f"cannot listen on 127.0.0.1:{taken_port}: Address already in use;"
         " choose another address with --set listeners=PLAINTEXT://HOST:PORT"
@@ -71,7 +71,7 @@ def test_log_dir_of_another_cluster(tmp_path: Path) -> None:
     foreign.mkdir()
     (foreign / "meta.properties").write_text("version=0\ncluster.id=AnotherClusterAAAAAAAA\n")
     before, nodes_before = contents(foreign), nodes_of(store)
-    (said,) = refusal(*settings(foreign, coordination_store=str(store)))
+    (said,) = rejection(*settings(foreign, coordination_store=str(store)))
     assert said.startswith(f"log dir {foreign} belongs to cluster.id=AnotherClusterAAAAAAAA and this broker has")
     assert contents(foreign) == before
     assert nodes_of(store) == nodes_before
@@ -82,7 +82,7 @@ def test_log_dirs_of_two_clusters(tmp_path: Path) -> None:
     run_once(tmp_path / "log", *settings(first))
     run_once(tmp_path / "log", *settings(second))
     before = contents(tmp_path)
-    (said,) = refusal(*settings(first, second))
+    (said,) = rejection(*settings(first, second))
     assert said.startswith(f"log dir {second} belongs to cluster.id=")
     assert contents(tmp_path) == before
 
@@ -91,7 +91,7 @@ def test_log_dir_of_another_broker(tmp_path: Path) -> None:
     log_dir = tmp_path / "data"
     run_once(tmp_path / "log", *settings(log_dir, broker_id="3"))
     before = contents(log_dir)
-    said = refusal(*settings(log_dir, broker_id="4"))
+    said = rejection(*settings(log_dir, broker_id="4"))
     assert said == [f"log dir {log_dir} belongs to broker.id=3 and this broker has broker.id=4 (meta.properties)"]
     assert contents(log_dir) == before
 
@@ -101,7 +101,7 @@ def test_log_dir_in_use(tmp_path: Path) -> None:
     undisturbed = {"replica_high_watermark_checkpoint_interval_ms": "600000"}
     with running_broker(tmp_path / "log", *settings(log_dir, **undisturbed)) as broker:
         before = without_store(contents(log_dir))
-        assert refusal(*settings(log_dir)) == [f"log dir {log_dir} is in use by another process"]
+        assert rejection(*settings(log_dir)) == [f"log dir {log_dir} is in use by another process"]
         assert without_store(contents(log_dir)) == before
         assert broker.stop() == 0
 
@@ -110,7 +110,7 @@ def test_log_dir_in_use_by_apache_kafka(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=0\n")
     with holding_a_java_lock(tmp_path / ".lock"):
         before = contents(tmp_path)
-        assert refusal(*settings(tmp_path)) == [f"log dir {tmp_path} is in use by another process"]
+        assert rejection(*settings(tmp_path)) == [f"log dir {tmp_path} is in use by another process"]
         assert contents(tmp_path) == before
 
 
@@ -121,7 +121,7 @@ def test_second_broker_with_the_same_id_in_one_cluster(tmp_path: Path) -> None:
         nodes_before = nodes_of(store)
         impatient = {"broker_session_timeout_ms": "1000", "broker_heartbeat_interval_ms": "300"}
         wanted = settings(other, coordination_store=str(store), broker_id="0", **impatient)
-        (said,) = refusal("--log-level", "warning", *wanted)  # it waits a while, and says so
+        (said,) = rejection("--log-level", "warning", *wanted)  # it waits a while, and says so
         assert said == "another broker with id 0 is running in this cluster"
         assert not other.exists()
         assert nodes_of(store) == nodes_before
@@ -131,7 +131,7 @@ def test_second_broker_with_the_same_id_in_one_cluster(tmp_path: Path) -> None:
 def test_file_where_the_log_dir_should_be(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_text("something of mine")
-    said = [*refusal(*settings(file)), *refusal(*settings(file / "below"))]
+    said = [*rejection(*settings(file)), *rejection(*settings(file / "below"))]
     assert said[0] == f"cannot use {file}: it is a file, and must be a directory"
     assert said[1] == f"cannot use {file / 'below'}: it is a file, and must be a directory"
     assert contents(tmp_path) == {"data": b"something of mine"}
@@ -141,12 +141,12 @@ def test_coordination_store_that_is_something_else(tmp_path: Path) -> None:
     store = tmp_path / "coordination.sqlite"
     store.write_text("something of mine, and long enough for a header" * 10)
     before = contents(tmp_path)
-    assert refusal(*settings(tmp_path)) == [f"{store}: file is not a database"]
+    assert rejection(*settings(tmp_path)) == [f"{store}: file is not a database"]
     assert contents(tmp_path) == before
 
 
 def test_unknown_setting(tmp_path: Path) -> None:
-    said = refusal("--set", f"log.dir={tmp_path / 'data'}", "--set", "log.retention.hour=5")
+    said = rejection("--set", f"log.dir={tmp_path / 'data'}", "--set", "log.retention.hour=5")
     assert said == ["--set: log.retention.hour: unknown setting; did you mean log.retention.hours?"]
     assert contents(tmp_path) == {}
 
@@ -154,7 +154,7 @@ def test_unknown_setting(tmp_path: Path) -> None:
 def test_all_mistakes_of_a_file_and_the_flags_at_once(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"# one good line\nlog.dirs={tmp_path / 'data'}\nnum.partition=3\n\nlog.segment.bytes=many\n")
-    assert refusal("--config", str(file), "--set", "nonsense") == [
+    assert rejection("--config", str(file), "--set", "nonsense") == [
         "--set nonsense: expected key=value",
         f"{file}:3: num.partition: unknown setting; did you mean num.partitions?",
         f"{file}:5: log.segment.bytes=many: not a number of type INT",
@@ -164,4 +164,4 @@ def test_all_mistakes_of_a_file_and_the_flags_at_once(tmp_path: Path) -> None:
 
 def test_missing_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
-    assert refusal("--config", str(file)) == [f"{file}: No such file or directory"]
+    assert rejection("--config", str(file)) == [f"{file}: No such file or directory"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.client import consume, produce
-from tests.cli.process import TIME_LIMIT_SECONDS, RunningBroker, running_broker, tidelog
+from tests.cli.process import TIME_LIMIT_S, RunningBroker, running_broker, tidelog
 from tests.store.zookeeper import running_zookeeper
 from tidelog.config.loading import load_broker_settings
 from tools.ports import free_ports
@@ -43,7 +43,7 @@ def status(bootstrap: str) -> dict[str, Any]:
 
 
 def wait_for_in_sync(bootstrap: str, count: int) -> dict[str, Any]:
-    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    deadline = time.monotonic() + TIME_LIMIT_S
     while True:
         (partition,) = status(bootstrap)["partitions"]
         if partition["leader"] is not None and len(partition["isr"]) == count:

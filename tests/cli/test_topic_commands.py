@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.process import TIME_LIMIT_SECONDS, RunningBroker, running_broker, settings
+from tests.cli.process import TIME_LIMIT_S, RunningBroker, running_broker, settings
 
 NOBODY = "127.0.0.1:1"
 
@@ -28,7 +28,7 @@ def run(broker: RunningBroker, *arguments: str, given: str = "") -> subprocess.C
         input=given,
         capture_output=True,
         text=True,
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=TIME_LIMIT_S,
         env=os.environ | {"TIDELOG_BOOTSTRAP": broker.address},
         check=False,
     )
@@ -40,7 +40,7 @@ def good(broker: RunningBroker, *arguments: str, given: str = "") -> str:
     return ended.stdout
 
 
-def refusal(broker: RunningBroker, *arguments: str, given: str = "") -> str:
+def rejection(broker: RunningBroker, *arguments: str, given: str = "") -> str:
     """The last line on standard error of a command that must fail."""
     ended = run(broker, *arguments, given=given)
     assert ended.returncode == 1, ended
@@ -117,7 +117,7 @@ def test_consume_follows_until_interrupted(broker: RunningBroker) -> None:
             good(broker, "produce", "followed", given=f"{value}\n")
             assert process.stdout.readline() == f"{value}\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(TIME_LIMIT_SECONDS) == 0
+        assert process.wait(TIME_LIMIT_S) == 0
         assert process.stderr.read() == "2 records read from followed\n"
 
 
@@ -131,7 +131,7 @@ def test_produce_that_is_interrupted_writes_what_it_has_read(broker: RunningBrok
         process.stdin.flush()
         assert good(broker, "consume", "interrupted", "--from-beginning", "--max-messages", "1") == "early\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(TIME_LIMIT_SECONDS) == 0
+        assert process.wait(TIME_LIMIT_S) == 0
         assert process.stderr.read() == "1 record written to interrupted\n"
 
 
@@ -139,7 +139,7 @@ def test_reader_that_leaves_is_met_with_silence(broker: RunningBroker) -> None:
     good(broker, "produce", "long", given="".join(f"{number:0200d}\n" for number in range(20_000)))
     tidelog = f"{sys.executable} -m tidelog consume long --from-beginning --bootstrap {broker.address}"
     ended = subprocess.run(
-        f"{tidelog} | head -1", shell=True, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False
+        f"{tidelog} | head -1", shell=True, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
     )
     assert ended.stdout == f"{0:0200d}\n"
     assert ended.stderr == ""
@@ -157,7 +157,7 @@ def test_standard_output_or_input_that_cannot_be_used_is_told_of(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=TIME_LIMIT_S,
         check=False,
     )
     if (command, where) == ("produce full", ">/dev/full"):
@@ -174,7 +174,7 @@ def test_names_are_shown_also_where_the_terminal_lacks_their_letters(broker: Run
         [sys.executable, "-m", "tidelog", "group", "list", "--bootstrap", broker.address],
         capture_output=True,
         text=True,
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=TIME_LIMIT_S,
         env=os.environ | {"PYTHONIOENCODING": "ascii"},
         check=False,
     )
@@ -184,25 +184,25 @@ def test_names_are_shown_also_where_the_terminal_lacks_their_letters(broker: Run
 
 def test_what_cannot_be_done_is_told_in_one_sentence(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "taken", "--partitions", "2")
-    assert "already exists" in refusal(broker, "topic", "create", "taken")
-    assert "foo" in refusal(broker, "topic", "create", "t", "--set", "foo=bar")
+    assert "already exists" in rejection(broker, "topic", "create", "taken")
+    assert "foo" in rejection(broker, "topic", "create", "t", "--set", "foo=bar")
     for command in (["topic", "describe"], ["topic", "delete"], ["consume"]):
-        assert f"tidelog {' '.join(command)}: topic nowhere does not exist; `tidelog" in refusal(
+        assert f"tidelog {' '.join(command)}: topic nowhere does not exist; `tidelog" in rejection(
             broker, *command, "nowhere"
         )
     said = "topic taken has no partition 2; it has 2 partitions, numbered from 0"
-    assert refusal(broker, "consume", "taken", "--partition", "2") == f"tidelog consume: {said}"
-    assert "partition 2 does not exist" in refusal(broker, "produce", "taken", "--partition", "2", given="x\n")
-    assert "letters, digits, dots, underscores and hyphens" in refusal(broker, "consume", "a topic")
-    assert "expected HOST:PORT" in refusal(broker, "topic", "list", "--bootstrap", "nonsense")
-    assert refusal(broker, "topic", "list", "--bootstrap", NOBODY) == (
+    assert rejection(broker, "consume", "taken", "--partition", "2") == f"tidelog consume: {said}"
+    assert "partition 2 does not exist" in rejection(broker, "produce", "taken", "--partition", "2", given="x\n")
+    assert "letters, digits, dots, underscores and hyphens" in rejection(broker, "consume", "a topic")
+    assert "expected HOST:PORT" in rejection(broker, "topic", "list", "--bootstrap", "nonsense")
+    assert rejection(broker, "topic", "list", "--bootstrap", NOBODY) == (
         f"tidelog topic list: no broker answers at {NOBODY} (Connection refused);"
         " start a cluster with `tidelog up`, or give the address of yours with --bootstrap HOST:PORT"
     )
 
 
 def test_line_without_key_ends_the_writing_after_those_before_it(broker: RunningBroker) -> None:
-    said = refusal(broker, "produce", "half", "--key-separator", ":", given="a:1\nb:2\nc3\n")
+    said = rejection(broker, "produce", "half", "--key-separator", ":", given="a:1\nb:2\nc3\n")
     assert said == "tidelog produce: line 3 has no ':' between key and value; the lines before it were written"
     assert good(broker, "consume", "half", "--from-beginning", "--max-messages", "2") == "1\n2\n"
 
@@ -225,7 +225,7 @@ def test_line_without_key_ends_the_writing_after_those_before_it(broker: Running
 )
 def test_mistake_in_a_flag_is_refused_before_anybody_is_asked(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "tidelog", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
     assert "invalid int value" not in ended.stderr

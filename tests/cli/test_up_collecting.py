@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TypeVar
 
-from tidelog.cli.local_cluster.broker_queries import DEBUGGING_CONSUMER, ClusterAnswers, Connections, query_cluster
+from tidelog.cli.local_cluster.broker_queries import DEBUGGING_CONSUMER, ClusterResponses, Connections, query_cluster
 from tidelog.cli.local_cluster.inspection import inspect_remote_cluster
 from tidelog.cli.local_cluster.view import BrokerState, Move
 from tidelog.client.network.bootstrap import Address
@@ -57,12 +57,12 @@ class ScriptedBrokers(Connections):
         self.fetch_failures: dict[Address, str] = {}
         self.reassignments: list[OngoingTopicReassignment] = []
 
-    async def ask(self, address: Address, request: Request, answer_type: type[ResponseT]) -> ResponseT | None:
+    async def ask(self, address: Address, request: Request, response_type: type[ResponseT]) -> ResponseT | None:
         if address not in self._log_ends:
             return None
-        answer = self._answer(address, request)
-        assert isinstance(answer, answer_type)
-        return answer
+        response = self._answer(address, request)
+        assert isinstance(response, response_type)
+        return response
 
     def _answer(self, address: Address, request: Request) -> Response:
         if isinstance(request, MetadataRequest):
@@ -90,7 +90,7 @@ def metadata(*, members: list[int], leader: int, in_sync: list[int], controller:
     return MetadataResponse(brokers=brokers, cluster_id="Tides", controller_id=controller, topics=[topic])
 
 
-def ask(brokers: ScriptedBrokers, *bootstrap: int) -> ClusterAnswers:
+def ask(brokers: ScriptedBrokers, *bootstrap: int) -> ClusterResponses:
     return asyncio.run(query_cluster(brokers, [address_of(broker_id) for broker_id in bootstrap]))
 
 
@@ -98,7 +98,9 @@ def test_lag_is_the_distance_from_the_leaders_log_end() -> None:
     brokers = ScriptedBrokers({1: 100, 2: 100, 3: 93}, metadata(members=[1, 2, 3], leader=1, in_sync=[1, 2, 3]))
     found = ask(brokers, 2)
     assert (found.cluster_id, found.controller) == ("Tides", 1)
-    assert set(found.answers) == {address_of(1), address_of(2), address_of(3)}, "brokers named by others are asked too"
+    assert set(found.responses) == {address_of(1), address_of(2), address_of(3)}, (
+        "brokers named by others are asked too"
+    )
     (partition,) = found.partitions
     assert partition.lag == {1: 0, 2: 0, 3: 7}
     assert partition.high_watermark == HIGH_WATERMARK

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.client import consume, produce
 from tests.cli.local_cluster import LocalCluster, local_cluster
-from tests.cli.process import TIME_LIMIT_SECONDS, contents, tidelog
+from tests.cli.process import TIME_LIMIT_S, contents, tidelog
 
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 PAUSE_S = 0.02
@@ -28,7 +28,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 def wait_for(condition: object, what: str) -> None:
     assert callable(condition)
-    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    deadline = time.monotonic() + TIME_LIMIT_S
     while not condition():
         assert time.monotonic() < deadline, f"still waiting: {what}"
         time.sleep(PAUSE_S)
@@ -98,9 +98,9 @@ def test_killed_broker_stays_down_until_it_is_started(cluster: LocalCluster) -> 
     produce(cluster.bootstrap, "greetings", "hello")
     assert "was killed" in cluster.run("kill", "1")
     assert cluster.states() == {1: "down"}
-    assert "is not running" in cluster.refusal("kill", "1")
+    assert "is not running" in cluster.rejection("kill", "1")
     assert "broker 1 is ready" in cluster.run("start", "1")
-    assert "is already running" in cluster.refusal("start", "1")
+    assert "is already running" in cluster.rejection("start", "1")
     assert consume(cluster.bootstrap, "greetings", 1) == ["hello"]
 
 
@@ -145,7 +145,7 @@ def test_settings_are_checked_given_to_all_brokers_and_kept(cluster: LocalCluste
 def test_ctrl_c_in_the_foreground_stops_in_good_order(cluster: LocalCluster) -> None:
     with foreground(cluster) as process:
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=TIME_LIMIT_SECONDS)
+        said, _ = process.communicate(timeout=TIME_LIMIT_S)
     assert process.returncode == 0
     assert said.splitlines()[-2:] == ["stopping the brokers", "broker 1 stopped"]
     assert (cluster.data / "broker-1" / CLEAN_SHUTDOWN_MARKER).exists()
@@ -153,12 +153,12 @@ def test_ctrl_c_in_the_foreground_stops_in_good_order(cluster: LocalCluster) -> 
 
 def test_foreground_tells_of_deaths_and_down_ends_it(cluster: LocalCluster) -> None:
     with foreground(cluster) as process:
-        assert "in use by another `tidelog up`" in cluster.refusal("up")
+        assert "in use by another `tidelog up`" in cluster.rejection("up")
         pid = cluster.pid(1)
         cluster.run("kill", "1")
         cluster.run("start", "1")
         assert cluster.run("down").splitlines()[-1] == f"all brokers of {cluster.data} have stopped"
-        said, _ = process.communicate(timeout=TIME_LIMIT_SECONDS)
+        said, _ = process.communicate(timeout=TIME_LIMIT_S)
     assert process.returncode == 0
     assert f"broker 1 (pid {pid}) was killed by signal 9" in said
     assert "broker 1 stopped" in said
@@ -170,7 +170,7 @@ def test_broker_is_started_again_where_that_was_asked_for(cluster: LocalCluster)
     assert "the supervisor restarts it" in cluster.run("kill", "1")
     wait_for(lambda: cluster.pid(1) != pid and cluster.states() == {1: "up"}, "broker 1 is up again")
     cluster.up("--restart")
-    assert "in use by another `tidelog up`" in cluster.refusal("up")
+    assert "in use by another `tidelog up`" in cluster.rejection("up")
     cluster.run("down")
     assert cluster.states() == {1: "down"}
     assert "broker 1 was restarted" in (cluster.data / "supervisor.log").read_text()
@@ -188,14 +188,14 @@ def test_broker_that_cannot_start_gives_its_reason(cluster: LocalCluster) -> Non
     cluster.up()
     cluster.run("down")
     (cluster.data / "server.properties").write_text("num.partition=2\n")
-    said = cluster.refusal("up", "--detach")
+    said = cluster.rejection("up", "--detach")
     assert said.startswith("broker 1 did not start: ")
     assert said.endswith("num.partition: unknown setting; did you mean num.partitions?")
 
 
 def test_port_in_use_is_refused_and_nothing_is_made(cluster: LocalCluster) -> None:
     with socket.create_server(("127.0.0.1", cluster.port)):
-        said = cluster.refusal("up", "--detach", "--port", str(cluster.port))
+        said = cluster.rejection("up", "--detach", "--port", str(cluster.port))
     assert said == (
         f"broker 1 cannot listen on 127.0.0.1:{cluster.port}: Address already in use; choose another port with --port"
     )
@@ -213,7 +213,7 @@ def test_port_in_use_is_refused_and_nothing_is_made(cluster: LocalCluster) -> No
     ],
 )
 def test_mistaken_flags_are_refused_and_nothing_is_made(cluster: LocalCluster, flags: list[str], sentence: str) -> None:
-    assert sentence in cluster.refusal("up", "--detach", *flags)
+    assert sentence in cluster.rejection("up", "--detach", *flags)
     assert not cluster.data.exists()
 
 
@@ -221,11 +221,11 @@ def test_what_contradicts_the_data_is_refused(cluster: LocalCluster) -> None:
     # A running broker would write its checkpoints meanwhile, if the commands take long enough.
     cluster.up("--set", "replica.high.watermark.checkpoint.interval.ms=3600000")
     before = contents(cluster.data).keys()
-    assert "holds a cluster of one broker, but --brokers is 3" in cluster.refusal("up", "--brokers", "3")
-    assert "--zookeeper is" in cluster.refusal("up", "--detach", "--zookeeper", "127.0.0.1:2181")
-    assert "runs on port" in cluster.refusal("up", "--detach", "--port", str(cluster.port + 1))
-    assert "has no broker 2" in cluster.refusal("kill", "2")
-    assert "has no broker 2" in cluster.refusal("start", "2")
+    assert "holds a cluster of one broker, but --brokers is 3" in cluster.rejection("up", "--brokers", "3")
+    assert "--zookeeper is" in cluster.rejection("up", "--detach", "--zookeeper", "127.0.0.1:2181")
+    assert "runs on port" in cluster.rejection("up", "--detach", "--port", str(cluster.port + 1))
+    assert "has no broker 2" in cluster.rejection("kill", "2")
+    assert "has no broker 2" in cluster.rejection("start", "2")
     assert contents(cluster.data).keys() == before
     assert cluster.states() == {1: "up"}
 
@@ -234,17 +234,17 @@ def test_directory_of_something_else_is_refused(cluster: LocalCluster) -> None:
     cluster.data.mkdir()
     (cluster.data / "thesis.txt").write_text("mine")
     for command in (["up", "--detach"], ["down"], ["status"], ["kill", "1"], ["start", "1"]):
-        assert "it contains thesis.txt" in cluster.refusal(*command)
+        assert "it contains thesis.txt" in cluster.rejection(*command)
     assert [*contents(cluster.data)] == ["thesis.txt"]
 
 
 def test_nothing_there_and_nothing_running_are_refused(cluster: LocalCluster) -> None:
     for command in (["down"], ["status"], ["kill", "1"], ["start", "1"]):
-        assert "no cluster in" in cluster.refusal(*command)
+        assert "no cluster in" in cluster.rejection(*command)
     assert not cluster.data.exists()
     cluster.up()
     cluster.run("down")
-    assert cluster.refusal("down") == f"no broker of {cluster.data} is running"
+    assert cluster.rejection("down") == f"no broker of {cluster.data} is running"
 
 
 def test_nobody_at_the_bootstrap_address_is_refused(cluster: LocalCluster) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli.client import WAIT_SECONDS, consume, produce
+from tests.cli.client import WAIT_S, consume, produce
 from tests.cli.local_cluster import LocalCluster, local_cluster
-from tests.cli.process import TIME_LIMIT_SECONDS, tidelog
+from tests.cli.process import TIME_LIMIT_S, tidelog
 from tidelog.cluster.topic_names import is_internal
 
 PAUSE_S = 0.05
@@ -33,7 +33,7 @@ def only_partition(cluster: LocalCluster) -> dict[str, Any]:
 
 def wait_until_whole(cluster: LocalCluster) -> dict[str, Any]:
     """Until every replica is in sync and level with its leader."""
-    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    deadline = time.monotonic() + TIME_LIMIT_S
     while True:
         found = only_partition(cluster)
         if sorted(found["isr"]) == [1, 2, 3] and set(found["lag"].values()) == {0}:
@@ -44,11 +44,11 @@ def wait_until_whole(cluster: LocalCluster) -> dict[str, Any]:
 
 def produce_once(bootstrap: str, topic: str) -> None:
     """A write with acks=all that may not be retried once it was refused."""
-    refused: list[object] = []
+    rejected: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "message.send.max.retries": 0})
-    producer.produce(topic, "first", on_delivery=lambda error, _: refused.append(error))
-    assert producer.flush(WAIT_SECONDS) == 0
-    assert refused == [None]
+    producer.produce(topic, "first", on_delivery=lambda error, _: rejected.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert rejected == [None]
 
 
 def test_first_write_with_all_acknowledgements_succeeds_at_once(cluster: LocalCluster) -> None:
@@ -137,7 +137,7 @@ def test_down_stops_all_in_good_order(cluster: LocalCluster) -> None:
 
 def test_port_of_the_second_broker_in_use_starts_none(cluster: LocalCluster) -> None:
     with socket.create_server(("127.0.0.1", cluster.port + 1)):
-        said = cluster.refusal("up", "--port", str(cluster.port))
+        said = cluster.rejection("up", "--port", str(cluster.port))
     assert said.startswith(f"broker 2 cannot listen on 127.0.0.1:{cluster.port + 1}: Address already in use")
     assert not cluster.data.exists()
 
@@ -146,6 +146,6 @@ def test_broker_that_cannot_start_takes_those_started_with_it_along(cluster: Loc
     cluster.up()
     cluster.run("down")
     (cluster.data / "broker-2" / "meta.properties").write_text("version=0\ncluster.id=AnotherClusterAAAAAAAA\n")
-    said = cluster.refusal("up", "--detach").removeprefix("broker 2 did not start: ")
+    said = cluster.rejection("up", "--detach").removeprefix("broker 2 did not start: ")
     assert said.startswith(f"log dir {cluster.data / 'broker-2'} belongs to cluster.id=AnotherClusterAAAAAAAA")
     assert cluster.states() == {1: "down", 2: "down", 3: "down"}

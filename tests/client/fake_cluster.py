@@ -100,7 +100,7 @@ class FakePartition:
         self.end += header.last_offset_delta + 1
         return 0, self.end - header.last_offset_delta - 1
 
-    def refusal(self, broker_id: int, current_leader_epoch: int = -1) -> int:
+    def rejection(self, broker_id: int, current_leader_epoch: int = -1) -> int:
         if self.leader != broker_id:
             return NOT_LEADER
         if 0 <= current_leader_epoch < self.leader_epoch:
@@ -156,7 +156,7 @@ class FakeBroker:
         self.connections: list[FakeConnection] = []
         self._listener: Listener | None = None
         self.requests: list[Request] = []
-        self.answers_to_lose: dict[type[Request], int] = {}
+        self.responses_to_lose: dict[type[Request], int] = {}
         """So many requests of the type are carried out, and the connection closed instead of an answer."""
         self.stale_metadata: MetadataResponse | None = None
         self.max_batch_bytes = 1_000_000
@@ -217,23 +217,23 @@ class FakeBroker:
     def _produce(self, request: ProduceRequest) -> ProduceResponse:
         (data,) = request.topic_data[0].partition_data
         partition = self.cluster.partitions[data.index]
-        error, offset = partition.refusal(self.broker_id), -1
+        error, offset = partition.rejection(self.broker_id), -1
         if not error and len(data.records or b"") > self.max_batch_bytes:
             error = 10
         if not error:
             error, offset = partition.append(bytes(data.records or b""))
-        answer = PartitionProduceResponse(index=data.index, error_code=error, base_offset=offset)
+        response = PartitionProduceResponse(index=data.index, error_code=error, base_offset=offset)
         return ProduceResponse(
-            responses=[TopicProduceResponse(name=TOPIC, topic_id=TOPIC_ID, partition_responses=[answer])]
+            responses=[TopicProduceResponse(name=TOPIC, topic_id=TOPIC_ID, partition_responses=[response])]
         )
 
     def _fetch(self, request: FetchRequest) -> FetchResponse:
-        answers = []
+        responses = []
         for topic in request.topics:
             for wanted in topic.partitions:
                 partition = self.cluster.partitions[wanted.partition]
                 data = PartitionData(partition_index=wanted.partition, high_watermark=partition.end, records=b"")
-                data.error_code = partition.refusal(self.broker_id, wanted.current_leader_epoch)
+                data.error_code = partition.rejection(self.broker_id, wanted.current_leader_epoch)
                 if not data.error_code and not partition.start <= wanted.fetch_offset <= partition.end:
                     data.error_code = OFFSET_OUT_OF_RANGE
                 if not data.error_code:
@@ -241,32 +241,34 @@ class FakeBroker:
                     data.last_stable_offset = stable_end
                     end = stable_end if request.isolation_level else partition.end
                     data.records = b"".join(_between(partition.batches, wanted.fetch_offset, end))
-                answers.append(data)
+                responses.append(data)
         return FetchResponse(
-            responses=[FetchableTopicResponse(topic=TOPIC, topic_id=TOPIC_ID, partitions=answers)] if answers else []
+            responses=[FetchableTopicResponse(topic=TOPIC, topic_id=TOPIC_ID, partitions=responses)]
+            if responses
+            else []
         )
 
     def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        answers = []
+        responses = []
         for wanted in request.topics[0].partitions:
             partition = self.cluster.partitions[wanted.partition_index]
-            answers.append(
+            responses.append(
                 ListOffsetsPartitionResponse(
                     partition_index=wanted.partition_index,
-                    error_code=partition.refusal(self.broker_id, wanted.current_leader_epoch),
+                    error_code=partition.rejection(self.broker_id, wanted.current_leader_epoch),
                     offset=partition.start if wanted.timestamp == -2 else partition.end,
                 )
             )
-        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=answers)])
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=responses)])
 
     def _ends_of_epochs(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        answers = []
+        responses = []
         for wanted in request.topics[0].partitions:
             partition = self.cluster.partitions[wanted.partition]
-            error = partition.refusal(self.broker_id, wanted.current_leader_epoch)
+            error = partition.rejection(self.broker_id, wanted.current_leader_epoch)
             epoch, end = partition.end_of_epoch(wanted.leader_epoch)
-            answers.append(EpochEnd(error_code=error, partition=wanted.partition, leader_epoch=epoch, end_offset=end))
-        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic=TOPIC, partitions=answers)])
+            responses.append(EpochEnd(error_code=error, partition=wanted.partition, leader_epoch=epoch, end_offset=end))
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic=TOPIC, partitions=responses)])
 
 
 class FakeConnection:
@@ -280,8 +282,8 @@ class FakeConnection:
         request = cast("Request", decode(_request_type(header.api_key), header.api_version, bytes(frame[position:])))
         self._broker.requests.append(request)
         response = self._broker.answer(request)
-        if self._broker.answers_to_lose.get(type(request), 0) > 0:
-            self._broker.answers_to_lose[type(request)] -= 1
+        if self._broker.responses_to_lose.get(type(request), 0) > 0:
+            self._broker.responses_to_lose[type(request)] -= 1
             self.channel.close("the answer is lost")
             return
         head = response_header(header.api_key, header.api_version, header.correlation_id)
@@ -291,8 +293,8 @@ class FakeConnection:
         else:
             self.channel.send([answer])
 
-    def _send(self, answer: bytes) -> None:
-        self.channel.send([answer])
+    def _send(self, response: bytes) -> None:
+        self.channel.send([response])
         self.channel.flush()
 
     def on_frames_done(self) -> None:

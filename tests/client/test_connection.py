@@ -226,7 +226,7 @@ def test_message_that_cannot_be_written_changes_nothing() -> None:
     with_script(good, scenario)
 
 
-BROKEN_ANSWERS: dict[str, tuple[Script, str]] = {
+BROKEN_RESPONSES: dict[str, tuple[Script, str]] = {
     "empty": (lambda header: [b""], "malformed response: response header"),
     "wrong correlation id": (
         lambda header: [struct.pack(">i", header.correlation_id + 1) + answer(header, MetadataResponse())[4:]],
@@ -237,20 +237,20 @@ BROKEN_ANSWERS: dict[str, tuple[Script, str]] = {
 }
 
 
-@pytest.mark.parametrize(("script", "reason"), BROKEN_ANSWERS.values(), ids=BROKEN_ANSWERS.keys())
+@pytest.mark.parametrize(("script", "reason"), BROKEN_RESPONSES.values(), ids=BROKEN_RESPONSES.keys())
 def test_broken_answer_ends_the_connection_with_a_reason(script: Script, reason: str) -> None:
     async def scenario(connection: ClientConnection, broker: ScriptedBroker) -> None:
         ends: list[str] = []
         connection.on_closed = ends.append
-        connection.send(MetadataRequest(), answers.append, losses.append)
+        connection.send(MetadataRequest(), responses.append, losses.append)
         await asyncio.sleep(1)
         assert connection.is_closed
         assert len(ends) == 1
         assert reason in ends[0]
-        assert len(answers) + len(losses) == 1
+        assert len(responses) + len(losses) == 1
         assert all(reason in str(loss) and f"{HOST}:{PORT}" in str(loss) for loss in losses)
 
-    answers: list[Response] = []
+    responses: list[Response] = []
     losses: list[ConnectionLost] = []
     with_script(script, scenario)
 
@@ -259,22 +259,22 @@ def test_everybody_who_waits_learns_of_the_end_once() -> None:
     async def scenario(connection: ClientConnection, broker: ScriptedBroker) -> None:
         asked = asyncio.create_task(connection.ask(MetadataRequest(), MetadataResponse))
         for _ in range(3):
-            connection.send(MetadataRequest(), answers.append, losses.append)
+            connection.send(MetadataRequest(), responses.append, losses.append)
         await asyncio.sleep(1)
         broker.connections[0].channel.close("broker went away")
         await asyncio.sleep(1)
-        assert (len(answers), len(losses)) == (0, 3)
+        assert (len(responses), len(losses)) == (0, 3)
         with pytest.raises(ConnectionLost, match="closed by the peer"):
             await asked
         connection.close()
-        connection.send(MetadataRequest(), answers.append, losses.append)
+        connection.send(MetadataRequest(), responses.append, losses.append)
         assert len(losses) == 3
         await asyncio.sleep(0)
-        assert (len(answers), len(losses)) == (0, 4)
+        assert (len(responses), len(losses)) == (0, 4)
         with pytest.raises(ConnectionLost, match="closed by the peer"):
             await connection.ask(MetadataRequest(), MetadataResponse)
 
-    answers: list[Response] = []
+    responses: list[Response] = []
     losses: list[ConnectionLost] = []
     with_script(silent, scenario)
 

@@ -192,7 +192,7 @@ def test_reading_goes_on_after_lost_connections() -> None:
         await send_all(producer, b"a", b"b")
         await consumer.assign({FIRST: BEGINNING})
         assert await values(consumer, 2) == [b"a", b"b"]
-        fakes.brokers[1].answers_to_lose = {FetchRequest: 5, MetadataRequest: 2}
+        fakes.brokers[1].responses_to_lose = {FetchRequest: 5, MetadataRequest: 2}
         await send_all(producer, b"c")
         assert await values(consumer, 1) == [b"c"]
 
@@ -203,7 +203,7 @@ def test_broker_that_stays_away_is_not_asked_in_a_frenzy() -> None:
     async def scenario(fakes: FakeCluster, producer: Producer, consumer: Consumer) -> None:
         await consumer.assign({FIRST: BEGINNING})
         await asyncio.sleep(1)
-        fakes.brokers[1].answers_to_lose = {FetchRequest: 10**6}
+        fakes.brokers[1].responses_to_lose = {FetchRequest: 10**6}
         fakes.brokers[1].requests.clear()
         await asyncio.sleep(20)
         assert 5 < len(fakes.brokers[1].seen(FetchRequest)) < 60

@@ -107,7 +107,7 @@ def test_lost_answers_and_moving_leaders_neither_double_nor_reorder() -> None:
         sent = []
         for number in range(12):
             if number % 3 == 0:
-                fakes.brokers[partition.leader].answers_to_lose[ProduceRequest] = 1
+                fakes.brokers[partition.leader].responses_to_lose[ProduceRequest] = 1
             if number % 4 == 0:
                 partition.move(3 - partition.leader)
             sent += [b"%d" % number, b"%d'" % number]

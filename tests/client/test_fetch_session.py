@@ -30,7 +30,7 @@ def session_with(*keys: TopicPartition) -> FetchSessionHandler:
 def open_session(*keys: TopicPartition, use_topic_ids: bool = True) -> FetchSessionHandler:
     session = session_with(*keys)
     session.build(use_topic_ids=use_topic_ids)
-    assert session.on_answer(FetchResponse(session_id=77))
+    assert session.on_response(FetchResponse(session_id=77))
     return session
 
 
@@ -63,7 +63,7 @@ def test_later_requests_name_only_what_changed() -> None:
     request = session.build(use_topic_ids=True)
     assert (request.session_id, request.session_epoch) == (77, 1)
     assert named(request) == {ORDERS_1: 5}
-    session.on_answer(FetchResponse(session_id=77))
+    session.on_response(FetchResponse(session_id=77))
     assert session.build(use_topic_ids=True) == SessionRequest(77, 2, [], [])
 
 
@@ -74,7 +74,7 @@ def test_what_is_removed_is_forgotten_once() -> None:
     request = session.build(use_topic_ids=True)
     assert named(request) == {}
     assert forgotten(request) == {ORDERS_1}
-    session.on_answer(FetchResponse(session_id=77))
+    session.on_response(FetchResponse(session_id=77))
     assert session.build(use_topic_ids=True) == SessionRequest(77, 2, [], [])
 
 
@@ -99,7 +99,7 @@ def test_a_topic_made_anew_replaces_the_old_one() -> None:
     session = FetchSessionHandler()
     session.set(ORDERS_0, OLD_ID, wanted(ORDERS_0, 5))
     session.build(use_topic_ids=True)
-    session.on_answer(FetchResponse(session_id=77))
+    session.on_response(FetchResponse(session_id=77))
     session.set(ORDERS_0, NEW_ID, wanted(ORDERS_0))
     request = session.build(use_topic_ids=True)
     assert [topic.topic_id for topic in request.topics] == [NEW_ID]
@@ -109,7 +109,7 @@ def test_a_topic_made_anew_replaces_the_old_one() -> None:
 def test_an_unknown_session_is_replaced_by_a_new_one() -> None:
     session = open_session(ORDERS_0, ORDERS_1)
     session.build(use_topic_ids=True)
-    assert not session.on_answer(FetchResponse(error_code=FetchSessionIdNotFound.code))
+    assert not session.on_response(FetchResponse(error_code=FetchSessionIdNotFound.code))
     request = session.build(use_topic_ids=True)
     assert (request.session_id, request.session_epoch) == (0, 0)
     assert named(request) == {ORDERS_0: 0, ORDERS_1: 0}
@@ -119,7 +119,7 @@ def test_a_session_out_of_step_is_closed_by_the_full_request_that_replaces_it() 
     for error in (InvalidFetchSessionEpoch, FetchSessionTopicIdError):
         session = open_session(ORDERS_0, ORDERS_1)
         session.build(use_topic_ids=True)
-        assert not session.on_answer(FetchResponse(error_code=error.code))
+        assert not session.on_response(FetchResponse(error_code=error.code))
         request = session.build(use_topic_ids=True)
         assert (request.session_id, request.session_epoch) == (77, 0)
         assert named(request) == {ORDERS_0: 0, ORDERS_1: 0}
@@ -141,7 +141,7 @@ def test_a_broker_without_room_for_sessions_gets_full_requests() -> None:
         request = session.build(use_topic_ids=True)
         assert (request.session_id, request.session_epoch) == (0, 0)
         assert named(request) == {ORDERS_0: 0, ORDERS_1: 0}
-        assert session.on_answer(FetchResponse(session_id=0))
+        assert session.on_response(FetchResponse(session_id=0))
 
 
 def test_a_session_speaks_of_topics_in_one_way() -> None:
@@ -155,7 +155,7 @@ def test_epochs_go_round_without_the_two_that_mean_something_else() -> None:
     session = open_session(ORDERS_0)
     session._epoch = LAST_EPOCH
     assert session.build(use_topic_ids=True).session_epoch == LAST_EPOCH
-    session.on_answer(FetchResponse(session_id=77))
+    session.on_response(FetchResponse(session_id=77))
     assert session.build(use_topic_ids=True).session_epoch == 1
 
 
@@ -204,11 +204,11 @@ def test_the_broker_always_knows_what_is_wanted(steps: list[tuple[object, ...]])
                 expected = {key: value for key, value in expected.items() if key[2] != index}
                 session.remove(TopicPartition("orders", index))
             case ("fetch",):
-                assert session.on_answer(broker.take(session.build(use_topic_ids=True)))
+                assert session.on_response(broker.take(session.build(use_topic_ids=True)))
                 assert broker.partitions == expected
             case ("lose",):
                 session.build(use_topic_ids=True)
                 session.on_lost()
             case ("refuse",):
                 session.build(use_topic_ids=True)
-                assert not session.on_answer(FetchResponse(error_code=InvalidFetchSessionEpoch.code))
+                assert not session.on_response(FetchResponse(error_code=InvalidFetchSessionEpoch.code))

@@ -195,7 +195,7 @@ def test_broker_that_restarts_meanwhile_has_everything_once_and_in_order() -> No
 
 def test_lost_answer_does_not_write_twice() -> None:
     async def scenario(fakes: FakeCluster, producer: Producer) -> None:
-        fakes.brokers[1].answers_to_lose[ProduceRequest] = 2
+        fakes.brokers[1].responses_to_lose[ProduceRequest] = 2
         assert [(await producer.send(TOPIC, value)).offset for value in (b"a", b"b")] == [0, 1]
         assert fakes.partitions[0].values == [b"a", b"b"]
         assert len(fakes.brokers[1].seen(ProduceRequest)) == 4
@@ -209,7 +209,7 @@ def test_order_holds_when_leadership_moves_after_a_write_whose_answer_was_lost()
         for number in range(40):
             await producer.enqueue(TOPIC, b"%02d" % number)
             if number in (10, 25):
-                fakes.brokers[partition.leader].answers_to_lose[ProduceRequest] = 1
+                fakes.brokers[partition.leader].responses_to_lose[ProduceRequest] = 1
                 await asyncio.sleep(0.02)
                 partition.move(3 - partition.leader)
             await asyncio.sleep(0.004)
@@ -258,10 +258,10 @@ def test_records_that_cannot_be_delivered_fail_in_time_and_later_ones_go_on() ->
 
 def test_write_that_may_have_happened_is_not_followed_by_a_gap_in_the_sequence() -> None:
     async def scenario(fakes: FakeCluster, producer: Producer) -> None:
-        fakes.brokers[1].answers_to_lose[ProduceRequest] = 10**6
+        fakes.brokers[1].responses_to_lose[ProduceRequest] = 10**6
         with pytest.raises(GaveUp, match=r"the connection to .* is closed"):
             await producer.send(TOPIC, b"unknown")
-        fakes.brokers[1].answers_to_lose.clear()
+        fakes.brokers[1].responses_to_lose.clear()
         await producer.send(TOPIC, b"after")
         assert fakes.partitions[0].values == [b"unknown", b"after"]
         with pytest.raises(GaveUp):
@@ -283,7 +283,7 @@ def test_batch_that_may_be_written_is_not_written_again_in_halves() -> None:
             return outcome
 
         partition.append = lower_limit_after  # type: ignore[method-assign]
-        fakes.brokers[1].answers_to_lose[ProduceRequest] = 1
+        fakes.brokers[1].responses_to_lose[ProduceRequest] = 1
         values = [b"%d" % number * 40 for number in range(4)]
         outcomes = await asyncio.gather(*(producer.send(TOPIC, each) for each in values), return_exceptions=True)
         assert all(isinstance(each, OutOfOrderSequenceNumber) for each in outcomes), outcomes
@@ -312,7 +312,7 @@ def test_acknowledged_records_that_are_gone_are_told_of() -> None:
 def test_lost_answer_to_the_first_question_is_asked_again() -> None:
     async def scenario(fakes: FakeCluster, producer: Producer) -> None:
         for broker in fakes.brokers.values():
-            broker.answers_to_lose = {InitProducerIdRequest: 1, MetadataRequest: 1}
+            broker.responses_to_lose = {InitProducerIdRequest: 1, MetadataRequest: 1}
         assert (await producer.send(TOPIC, b"a")).offset == 0
 
     with_fakes(scenario)

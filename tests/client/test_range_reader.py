@@ -283,7 +283,7 @@ def test_reading_survives_lost_answers_and_the_broker_being_asked_again() -> Non
     async def scenario(fakes: FakeCluster, cluster: Cluster) -> None:
         (partition,) = fakes.partitions
         partition.append(batch_of(b"0", b"1"))
-        fakes.brokers[1].answers_to_lose[FetchRequest] = 3
+        fakes.brokers[1].responses_to_lose[FetchRequest] = 3
         assert await read(cluster, 0, 2) == [b"0", b"1"]
         assert seen_offsets(fakes) == [0, 0, 0, 0]
 

@@ -14,11 +14,11 @@ from aiokafka.errors import BrokerResponseError, KafkaError
 
 from tests.clients.driver import (
     FETCH_WAIT_MS,
-    LARGEST_REQUEST_BYTES,
+    MAX_REQUEST_BYTES,
     MEMBER_HEARTBEAT_MS,
-    MEMBER_POLL_SECONDS,
+    MEMBER_POLL_S,
     MEMBER_SESSION_MS,
-    PATIENCE_SECONDS,
+    PATIENCE_S,
     ClientDriver,
     ClusterDescription,
     Consumed,
@@ -30,7 +30,7 @@ from tests.clients.driver import (
     PartitionDescription,
     ProducerOptions,
     Record,
-    Refused,
+    Rejected,
     Transactions,
     Writer,
     WriterReport,
@@ -52,16 +52,16 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            return self.submit(work).result(PATIENCE_SECONDS + 5)
+            return self.submit(work).result(PATIENCE_S + 5)
         except BrokerResponseError as error:
-            raise Refused(error.errno, str(error)) from None
+            raise Rejected(error.errno, str(error)) from None
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_SECONDS)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
 
@@ -95,7 +95,7 @@ class AiokafkaDriver(ClientDriver):
                 auto_offset_reset="earliest",
                 isolation_level=isolation,
                 fetch_max_wait_ms=FETCH_WAIT_MS,
-                max_partition_fetch_bytes=LARGEST_REQUEST_BYTES,
+                max_partition_fetch_bytes=MAX_REQUEST_BYTES,
             )
             await consumer.start()
             self._consumers[isolation] = consumer
@@ -127,7 +127,7 @@ class AiokafkaDriver(ClientDriver):
             )
             for record in records
         ]
-        sent = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)
+        sent = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
         # Without acknowledgements there is nothing to report: aiokafka resolves such futures with None.
         return [None if record is None or record.offset < 0 else record.offset for record in sent]
 
@@ -141,7 +141,7 @@ class AiokafkaDriver(ClientDriver):
         consumer.assign([place])
         consumer.seek(place, offset)
         taken: list[Consumed] = []
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         while len(taken) < count:
             polled = await consumer.getmany(place, timeout_ms=200, max_records=count - len(taken))
             taken += [consumed(record) for record in polled.get(place, [])]
@@ -200,8 +200,8 @@ class AiokafkaDriver(ClientDriver):
     ) -> None:
         replicas = len(self.bootstrap.split(","))  # it does not let the brokers choose
         new = NewTopic(topic, partitions, replicas, topic_configs=dict(configs))
-        answer = self._call("create_topics", [new], validate_only=validate_only)
-        for _, code, *_ in answer.topic_errors:
+        response = self._call("create_topics", [new], validate_only=validate_only)
+        for _, code, *_ in response.topic_errors:
             raise_for_code(code)
 
     def delete_topic(self, topic: str) -> None:
@@ -213,15 +213,15 @@ class AiokafkaDriver(ClientDriver):
 
     def describe_configs(self, kind: Literal["topic", "broker"], name: str) -> dict[str, str | None]:
         resource = ConfigResource(ConfigResourceType[kind.upper()], name)
-        (answer,) = self._call("describe_configs", [resource])
-        ((code, _, _, _, entries),) = answer.resources
+        (response,) = self._call("describe_configs", [resource])
+        ((code, _, _, _, entries),) = response.resources
         raise_for_code(code)
         return {key: value for key, value, *_ in entries}
 
     def replace_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))
-        (answer,) = self._call("alter_configs", [resource])
-        for code, *_ in answer.resources:
+        (response,) = self._call("alter_configs", [resource])
+        for code, *_ in response.resources:
             raise_for_code(code)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
@@ -230,9 +230,9 @@ class AiokafkaDriver(ClientDriver):
         return low_watermark
 
     def describe_cluster(self) -> ClusterDescription:
-        answer = self._call("describe_cluster")
-        brokers = {broker["node_id"]: f"{broker['host']}:{broker['port']}" for broker in answer["brokers"]}
-        return ClusterDescription(answer["cluster_id"], answer["controller_id"], brokers)
+        response = self._call("describe_cluster")
+        brokers = {broker["node_id"]: f"{broker['host']}:{broker['port']}" for broker in response["brokers"]}
+        return ClusterDescription(response["cluster_id"], response["controller_id"], brokers)
 
     def join_group(self, group: str, topic: str, options: MemberOptions) -> GroupMember:
         return AiokafkaMember(self._thread, self.bootstrap, group, topic, options)
@@ -253,8 +253,8 @@ class AiokafkaDriver(ClientDriver):
         return {group for group, _ in self._call("list_consumer_groups")}
 
     def describe_group(self, group: str) -> GroupDescription:
-        (answer,) = self._call("describe_consumer_groups", [group])
-        ((code, _, state, _, _, members, *_),) = answer.groups
+        (response,) = self._call("describe_consumer_groups", [group])
+        ((code, _, state, _, _, members, *_),) = response.groups
         raise_for_code(code)
         return GroupDescription(state, len(members))
 
@@ -278,10 +278,10 @@ class AiokafkaMember(GroupMember):
         return self._thread.run(self._poll())
 
     async def _poll(self) -> list[tuple[int, Consumed]]:
-        await asyncio.wait([self._starting], timeout=MEMBER_POLL_SECONDS)
+        await asyncio.wait([self._starting], timeout=MEMBER_POLL_S)
         if not self._starting.done():
             return []
-        polled = await self._consumer.getmany(timeout_ms=int(MEMBER_POLL_SECONDS * 1000))
+        polled = await self._consumer.getmany(timeout_ms=int(MEMBER_POLL_S * 1000))
         return [(place.partition, consumed(record)) for place, records in polled.items() for record in records]
 
     def assignment(self) -> frozenset[int]:
@@ -334,7 +334,7 @@ class AiokafkaWriter(Writer):
 
     def close(self) -> WriterReport:
         self._thread.call(self._waiting.put_nowait, None)
-        self._feeding.result(PATIENCE_SECONDS)
+        self._feeding.result(PATIENCE_S)
         self._thread.run(self._producer.stop())
         return self._report
 
@@ -360,7 +360,7 @@ class AiokafkaTransactions(Transactions):
             await self._producer.send(topic, value=record.value, key=record.key, partition=partition)
             for record in records
         ]
-        await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)
+        await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
 
     def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         offsets = {TopicPartition(topic, partition): offset}
@@ -379,7 +379,7 @@ class AiokafkaTransactions(Transactions):
         try:
             self._thread.run(work)
         except KafkaError as error:
-            raise Refused(getattr(error, "errno", -1), str(error)) from None
+            raise Rejected(getattr(error, "errno", -1), str(error)) from None
 
 
 def member_settings(bootstrap: str, group: str, options: MemberOptions | None = None) -> dict[str, Any]:
@@ -402,15 +402,15 @@ def producer_settings(bootstrap: str, options: ProducerOptions) -> dict[str, Any
         "acks": options.acks if options.acks == "all" else int(options.acks),
         "enable_idempotence": options.idempotent,
         "linger_ms": 2,
-        "max_request_size": LARGEST_REQUEST_BYTES,
-        "request_timeout_ms": int(PATIENCE_SECONDS * 1000),
+        "max_request_size": MAX_REQUEST_BYTES,
+        "request_timeout_ms": int(PATIENCE_S * 1000),
         "retry_backoff_ms": 50,
     }
 
 
 def raise_for_code(code: int) -> None:
     if code != 0:
-        raise Refused(code)
+        raise Rejected(code)
 
 
 def consumed(record: Any) -> Consumed:

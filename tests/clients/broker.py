@@ -14,8 +14,8 @@ from pathlib import Path
 from tidelog.config.broker import RACK_AWARE_SELECTOR
 from tools.apache_kafka import ApacheKafka, free_port
 
-START_LIMIT_SECONDS = 30.0
-STOP_LIMIT_SECONDS = 30.0
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 30.0
 BROKER_IDS = (1, 2, 3)
 
 
@@ -80,7 +80,7 @@ class TidelogProcess(BrokerProcess):
 
     def wait_until_it_listens(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + START_LIMIT_SECONDS
+        deadline = time.monotonic() + START_LIMIT_S
         while not re.search(r"listening on", self.output()[self._output_seen :]):
             assert self._process.poll() is None, f"the broker ended while starting:\n{self.output()}"
             assert time.monotonic() < deadline, f"the broker does not listen:\n{self.output()}"
@@ -109,7 +109,7 @@ class TidelogProcess(BrokerProcess):
     def wait_until_stopped(self) -> None:
         assert self._process is not None
         try:
-            code = self._process.wait(STOP_LIMIT_SECONDS)
+            code = self._process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"the broker did not stop:\n{self.output()}") from None

@@ -24,12 +24,12 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tests.clients.driver import (
     BROKERS_CHOICE,
     FETCH_WAIT_MS,
-    LARGEST_REQUEST_BYTES,
+    MAX_REQUEST_BYTES,
     MEMBER_HEARTBEAT_MS,
-    MEMBER_POLL_SECONDS,
+    MEMBER_POLL_S,
     MEMBER_SESSION_MS,
-    PATIENCE_SECONDS,
-    POLL_SECONDS,
+    PATIENCE_S,
+    POLL_S,
     ClientDriver,
     ClusterDescription,
     Consumed,
@@ -41,7 +41,7 @@ from tests.clients.driver import (
     PartitionDescription,
     ProducerOptions,
     Record,
-    Refused,
+    Rejected,
     Transactions,
     Writer,
     WriterReport,
@@ -114,9 +114,9 @@ class ConfluentDriver(ClientDriver):
                 on_delivery=on_delivery,
                 **extra,
             )
-        left = producer.flush(PATIENCE_SECONDS)
+        left = producer.flush(PATIENCE_S)
         if failed:
-            raise refused(failed[0])
+            raise rejected(failed[0])
         assert left == 0, f"{left} records were never acknowledged"
         offsets = [message.offset() for message in delivered]
         return [None if offset is None or offset < 0 else offset for offset in offsets]
@@ -131,10 +131,10 @@ class ConfluentDriver(ClientDriver):
 
     def _consume(self, consumer: Consumer, topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
         # Asked by name, librdkafka learns the leader at once; by itself it looks once a second.
-        consumer.list_topics(topic, timeout=PATIENCE_SECONDS)
+        consumer.list_topics(topic, timeout=PATIENCE_S)
         consumer.assign([TopicPartition(topic, partition, offset)])
         taken: list[Consumed] = []
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         try:
             while len(taken) < count:
                 messages = consumer.consume(count - len(taken), timeout=0.2)
@@ -149,10 +149,10 @@ class ConfluentDriver(ClientDriver):
         place = TopicPartition(topic, partition)
         if isinstance(at, int):
             found = self._consumer("read_uncommitted").offsets_for_times(
-                [TopicPartition(topic, partition, at)], timeout=PATIENCE_SECONDS
+                [TopicPartition(topic, partition, at)], timeout=PATIENCE_S
             )[0]
             if found.error is not None:
-                raise refused(found.error)
+                raise rejected(found.error)
             return found.offset if found.offset >= 0 else None
         offset = self._retry(
             topic, lambda: int(wait_for(self._admin.list_offsets({place: OFFSET_SPECS[at]})[place]).offset)
@@ -161,18 +161,18 @@ class ConfluentDriver(ClientDriver):
 
     def _retry(self, topic: str, ask: Callable[[], int]) -> int:
         """Unlike other clients, librdkafka's admin client leaves it to us to look for leaders that moved."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return ask()
-            except Refused as refusal:
-                if refusal.code not in STALE_METADATA_CODES or time.monotonic() > deadline:
+            except Rejected as rejection:
+                if rejection.code not in STALE_METADATA_CODES or time.monotonic() > deadline:
                     raise
-                time.sleep(POLL_SECONDS)
-                self._admin.list_topics(topic, timeout=PATIENCE_SECONDS)
+                time.sleep(POLL_S)
+                self._admin.list_topics(topic, timeout=PATIENCE_S)
 
     def list_topics(self) -> set[str]:
-        return set(self._admin.list_topics(timeout=PATIENCE_SECONDS).topics)
+        return set(self._admin.list_topics(timeout=PATIENCE_S).topics)
 
     def describe_topic(self, topic: str) -> dict[int, PartitionDescription]:
         description = wait_for(self._admin.describe_topics(TopicCollection([topic]))[topic])
@@ -191,7 +191,7 @@ class ConfluentDriver(ClientDriver):
     def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
         consumer = Consumer(self._common | {"group.id": group})
         try:
-            [found] = consumer.committed([TopicPartition(topic, partition)], timeout=PATIENCE_SECONDS)
+            [found] = consumer.committed([TopicPartition(topic, partition)], timeout=PATIENCE_S)
         finally:
             consumer.close()
         return found.offset if found.offset >= 0 else None
@@ -270,7 +270,7 @@ class ConfluentMember(GroupMember):
         self._consumer.subscribe([topic])
 
     def poll(self) -> list[tuple[int, Consumed]]:
-        messages = self._consumer.consume(100, timeout=MEMBER_POLL_SECONDS)
+        messages = self._consumer.consume(100, timeout=MEMBER_POLL_S)
         return [(message.partition() or 0, consumed(message)) for message in messages if is_record(message)]
 
     def assignment(self) -> frozenset[int]:
@@ -281,7 +281,7 @@ class ConfluentMember(GroupMember):
             self._consumer.commit(asynchronous=False)
         except KafkaException as exception:
             if exception.args[0].code() != KafkaError._NO_OFFSET:
-                raise refused(exception.args[0]) from None
+                raise rejected(exception.args[0]) from None
 
     def close(self) -> None:
         self._consumer.close()
@@ -307,7 +307,7 @@ class ConfluentWriter(Writer):
         self._producer.poll(0)
 
     def close(self) -> WriterReport:
-        self._producer.flush(PATIENCE_SECONDS)
+        self._producer.flush(PATIENCE_S)
         return self._report
 
 
@@ -315,7 +315,7 @@ class ConfluentTransactions(Transactions):
     def __init__(self, common: Mapping[str, Any], transactional_id: str) -> None:
         self._common = dict(common)
         self._producer = Producer(self._common | {"transactional.id": transactional_id, "linger.ms": 0})
-        self._call(self._producer.init_transactions, PATIENCE_SECONDS)
+        self._call(self._producer.init_transactions, PATIENCE_S)
 
     def begin(self) -> None:
         self._producer.begin_transaction()
@@ -323,20 +323,20 @@ class ConfluentTransactions(Transactions):
     def send(self, topic: str, partition: int, records: Sequence[Record]) -> None:
         for record in records:
             self._producer.produce(topic, value=record.value, key=record.key, partition=partition)
-        assert self._producer.flush(PATIENCE_SECONDS) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
     def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         consumer = Consumer(self._common | {"group.id": group})
         place = TopicPartition(topic, partition, offset)
         metadata = consumer.consumer_group_metadata()
-        self._call(self._producer.send_offsets_to_transaction, [place], metadata, PATIENCE_SECONDS)
+        self._call(self._producer.send_offsets_to_transaction, [place], metadata, PATIENCE_S)
         consumer.close()
 
     def commit(self) -> None:
-        self._call(self._producer.commit_transaction, PATIENCE_SECONDS)
+        self._call(self._producer.commit_transaction, PATIENCE_S)
 
     def abort(self) -> None:
-        self._call(self._producer.abort_transaction, PATIENCE_SECONDS)
+        self._call(self._producer.abort_transaction, PATIENCE_S)
 
     def close(self) -> None:
         del self._producer
@@ -348,7 +348,7 @@ class ConfluentTransactions(Transactions):
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
-                    raise refused(error.args[0]) from None
+                    raise rejected(error.args[0]) from None
 
 
 def member_settings(group: str, options: MemberOptions | None = None) -> dict[str, Any]:
@@ -376,28 +376,28 @@ def producer_settings(options: ProducerOptions) -> dict[str, Any]:
         "acks": options.acks,
         "enable.idempotence": options.idempotent,
         "linger.ms": 2,
-        "message.max.bytes": LARGEST_REQUEST_BYTES,
-        "message.timeout.ms": int(PATIENCE_SECONDS * 1000),
+        "message.max.bytes": MAX_REQUEST_BYTES,
+        "message.timeout.ms": int(PATIENCE_S * 1000),
         "retry.backoff.ms": 50,
     }
 
 
 def wait_for(future: "Future[Any]") -> Any:
     try:
-        return future.result(PATIENCE_SECONDS)
+        return future.result(PATIENCE_S)
     except KafkaException as exception:
-        raise refused(exception.args[0]) from None
+        raise rejected(exception.args[0]) from None
 
 
-def refused(error: KafkaError) -> Refused:
-    return Refused(error.code(), error.str())
+def rejected(error: KafkaError) -> Rejected:
+    return Rejected(error.code(), error.str())
 
 
 def is_record(message: Message) -> bool:
     error = message.error()
     # Negative codes are librdkafka's own, of connections and coordinators: it goes on by itself.
     if error is not None and error.code() > 0:
-        raise refused(error)
+        raise rejected(error)
     return error is None
 
 

@@ -13,12 +13,12 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 Headers = tuple[tuple[str, bytes | None], ...]
 NamedOffset = Literal["earliest", "latest", "max-timestamp"]
 
-PATIENCE_SECONDS = 30.0
-POLL_SECONDS = 0.02
-LARGEST_REQUEST_BYTES = 10_000_000
+PATIENCE_S = 30.0
+POLL_S = 0.02
+MAX_REQUEST_BYTES = 10_000_000
 # A client that turns to another topic first waits for the answer to its last fetch: do not let that take long.
 FETCH_WAIT_MS = 50
-MEMBER_POLL_SECONDS = 0.05
+MEMBER_POLL_S = 0.05
 MEMBER_HEARTBEAT_MS = 100
 MEMBER_SESSION_MS = 10_000
 # As a replication factor: default.replication.factor decides.
@@ -55,7 +55,7 @@ class Capability(StrEnum):
     DELETE_GROUPS = "delete groups"
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The broker (or the client before it) refused: carries Kafka's error code."""
 
     def __init__(self, code: int, message: str = "") -> None:
@@ -312,9 +312,9 @@ class ClientDriver(ABC):
         raise NotImplementedError
 
 
-def wait_until(condition: Callable[[], bool], what: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+def wait_until(condition: Callable[[], bool], what: str, patience_seconds: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + patience_seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {patience_seconds:.0f} s in vain: {what}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_S)

@@ -19,7 +19,7 @@ from tests.clients.driver import (
     Isolation,
     ProducerOptions,
     Record,
-    Refused,
+    Rejected,
     wait_until,
 )
 from tests.clients.each_broker import configs_by_broker, leaders_by_broker
@@ -129,12 +129,12 @@ def assert_same(consumed: Sequence[Consumed], records: Sequence[Record], first_o
 
 
 def assert_refused(code: int, action: Callable[[], object]) -> None:
-    refusals: list[Refused] = []
+    rejections: list[Rejected] = []
     try:
         action()
-    except Refused as refusal:
-        refusals.append(refusal)
-    assert [refusal.code for refusal in refusals] == [code], refusals
+    except Rejected as rejection:
+        rejections.append(rejection)
+    assert [rejection.code for rejection in rejections] == [code], rejections
 
 
 def value_filling_a_batch_of(batch_bytes: int) -> bytes:

@@ -19,11 +19,11 @@ from kafka.structs import OffsetAndMetadata
 from tests.clients.driver import (
     BROKERS_CHOICE,
     FETCH_WAIT_MS,
-    LARGEST_REQUEST_BYTES,
+    MAX_REQUEST_BYTES,
     MEMBER_HEARTBEAT_MS,
-    MEMBER_POLL_SECONDS,
+    MEMBER_POLL_S,
     MEMBER_SESSION_MS,
-    PATIENCE_SECONDS,
+    PATIENCE_S,
     ClientDriver,
     ClusterDescription,
     Consumed,
@@ -35,7 +35,7 @@ from tests.clients.driver import (
     PartitionDescription,
     ProducerOptions,
     Record,
-    Refused,
+    Rejected,
     Transactions,
     Writer,
     WriterReport,
@@ -93,11 +93,11 @@ class KafkaPythonDriver(ClientDriver):
             )
             for record in records
         ]
-        producer.flush(PATIENCE_SECONDS)
+        producer.flush(PATIENCE_S)
         try:
-            offsets = [future.get(timeout=PATIENCE_SECONDS).offset for future in futures]
+            offsets = [future.get(timeout=PATIENCE_S).offset for future in futures]
         except BrokerResponseError as error:
-            raise refused(error) from None
+            raise rejected(error) from None
         return [offset if offset >= 0 else None for offset in offsets]
 
     def consume(
@@ -113,7 +113,7 @@ class KafkaPythonDriver(ClientDriver):
         consumer.assign([place])
         consumer.seek(place, offset)
         taken: list[Consumed] = []
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         while len(taken) < count:
             polled = consumer.poll(timeout_ms=200, max_records=count - len(taken))
             taken += [consumed(record) for record in polled.get(place, [])]
@@ -173,10 +173,10 @@ class KafkaPythonDriver(ClientDriver):
     def alter_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
         operations = {key: ("DELETE" if value is None else "SET", value) for key, value in changes.items()}
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=operations)
-        answer = call(self._admin.alter_configs, [resource], raise_on_unknown=False, incremental=True)
-        outcome = answer["topic"][topic]
+        response = call(self._admin.alter_configs, [resource], raise_on_unknown=False, incremental=True)
+        outcome = response["topic"][topic]
         if outcome != "OK":
-            raise Refused(code_in(outcome), outcome)
+            raise Rejected(code_in(outcome), outcome)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         place = TopicPartition(topic, partition)
@@ -184,9 +184,9 @@ class KafkaPythonDriver(ClientDriver):
         return low_watermark
 
     def describe_cluster(self) -> ClusterDescription:
-        answer = self._admin.describe_cluster()
-        brokers = {broker["broker_id"]: f"{broker['host']}:{broker['port']}" for broker in answer["brokers"]}
-        return ClusterDescription(answer["cluster_id"], answer["controller_id"], brokers)
+        response = self._admin.describe_cluster()
+        brokers = {broker["broker_id"]: f"{broker['host']}:{broker['port']}" for broker in response["brokers"]}
+        return ClusterDescription(response["cluster_id"], response["controller_id"], brokers)
 
     def log_dir_sizes(self) -> dict[tuple[str, int], int]:
         return {
@@ -227,7 +227,7 @@ class KafkaPythonDriver(ClientDriver):
     def delete_group(self, group: str) -> None:
         outcome = call(self._admin.delete_groups, [group])[group]
         if outcome != "OK":
-            raise Refused(getattr(errors, outcome).errno, outcome)
+            raise Rejected(getattr(errors, outcome).errno, outcome)
 
     def open_writer(self, topic: str, *, idempotent: bool) -> Writer:
         return KafkaPythonWriter(self.bootstrap, topic, idempotent)
@@ -260,7 +260,7 @@ class KafkaPythonMember(GroupMember):
             done.set_exception(error)
 
     def poll(self) -> list[tuple[int, Consumed]]:
-        time.sleep(MEMBER_POLL_SECONDS)
+        time.sleep(MEMBER_POLL_S)
         return [self._taken.get() for _ in range(self._taken.qsize())]
 
     def assignment(self) -> frozenset[int]:
@@ -269,11 +269,11 @@ class KafkaPythonMember(GroupMember):
     def commit(self) -> None:
         done: Future[None] = Future()
         self._orders.put((self._consumer.commit, done))
-        call(done.result, PATIENCE_SECONDS)
+        call(done.result, PATIENCE_S)
 
     def close(self) -> None:
         self._is_closing = True
-        self._thread.join(PATIENCE_SECONDS)
+        self._thread.join(PATIENCE_S)
         self._consumer.close()
 
 
@@ -289,7 +289,7 @@ class KafkaPythonWriter(Writer):
 
     def close(self) -> WriterReport:
         report = WriterReport(sent=[value for value, _ in self._futures])
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         for value, future in self._futures:
             try:
                 future.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -312,9 +312,9 @@ class KafkaPythonTransactions(Transactions):
         futures = [
             self._producer.send(topic, value=record.value, key=record.key, partition=partition) for record in records
         ]
-        self._producer.flush(PATIENCE_SECONDS)
+        self._producer.flush(PATIENCE_S)
         for future in futures:
-            future.get(timeout=PATIENCE_SECONDS)
+            future.get(timeout=PATIENCE_S)
 
     def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         offsets = {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)}
@@ -327,13 +327,13 @@ class KafkaPythonTransactions(Transactions):
         self._call(self._producer.abort_transaction)
 
     def close(self) -> None:
-        self._producer.close(timeout=PATIENCE_SECONDS)
+        self._producer.close(timeout=PATIENCE_S)
 
     def _call(self, method: Callable[[], object]) -> None:
         try:
             method()
         except KafkaError as error:
-            raise Refused(getattr(error, "errno", -1), str(error)) from None
+            raise Rejected(getattr(error, "errno", -1), str(error)) from None
 
 
 def member_settings(bootstrap: str, group: str, options: MemberOptions | None = None) -> dict[str, Any]:
@@ -358,9 +358,9 @@ def producer_settings(bootstrap: str, options: ProducerOptions) -> dict[str, Any
         "acks": options.acks if options.acks == "all" else int(options.acks),
         "enable_idempotence": options.idempotent,
         "linger_ms": 2,
-        "max_request_size": LARGEST_REQUEST_BYTES,
-        "delivery_timeout_ms": int(PATIENCE_SECONDS * 1000),
-        "request_timeout_ms": int(PATIENCE_SECONDS * 1000) - 5000,
+        "max_request_size": MAX_REQUEST_BYTES,
+        "delivery_timeout_ms": int(PATIENCE_S * 1000),
+        "request_timeout_ms": int(PATIENCE_S * 1000) - 5000,
         "retry_backoff_ms": 50,
     }
 
@@ -369,16 +369,16 @@ def call(method: Any, *arguments: Any, **options: Any) -> Any:
     try:
         return method(*arguments, **options)
     except BrokerResponseError as error:
-        raise refused(error) from None
+        raise rejected(error) from None
 
 
-def refused(error: BrokerResponseError) -> Refused:
-    return Refused(error.errno, str(error))
+def rejected(error: BrokerResponseError) -> Rejected:
+    return Rejected(error.errno, str(error))
 
 
 def raise_for_code(code: int) -> None:
     if code != 0:
-        raise Refused(code)
+        raise Rejected(code)
 
 
 def code_in(text: str) -> int:

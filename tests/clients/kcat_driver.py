@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tests.clients.driver import (
-    LARGEST_REQUEST_BYTES,
-    PATIENCE_SECONDS,
+    MAX_REQUEST_BYTES,
+    PATIENCE_S,
     ClientDriver,
     Consumed,
     Headers,
@@ -17,7 +17,7 @@ from tests.clients.driver import (
     PartitionDescription,
     ProducerOptions,
     Record,
-    Refused,
+    Rejected,
     Writer,
     WriterReport,
 )
@@ -39,10 +39,10 @@ class KcatDriver(ClientDriver):
 
     def _run(self, mode: str, *arguments: str, given: bytes = b"") -> bytes:
         done = subprocess.run(
-            self._command(mode, *arguments), input=given, capture_output=True, timeout=PATIENCE_SECONDS, check=False
+            self._command(mode, *arguments), input=given, capture_output=True, timeout=PATIENCE_S, check=False
         )
         if done.returncode != 0:
-            raise refused(done.stderr.decode(errors="replace"))
+            raise rejected(done.stderr.decode(errors="replace"))
         return done.stdout
 
     def produce(
@@ -102,7 +102,7 @@ class KcatDriver(ClientDriver):
     def describe_topic(self, topic: str) -> dict[int, PartitionDescription]:
         (description,) = self._metadata("-t", topic)
         if "error" in description:
-            raise refused(str(description["error"]))
+            raise rejected(str(description["error"]))
         partitions = description["partitions"]
         assert isinstance(partitions, list)
         return {
@@ -133,7 +133,7 @@ class KcatWriter(Writer):
         self._process.stdin.flush()
 
     def close(self) -> WriterReport:
-        _, complaint = self._process.communicate(timeout=PATIENCE_SECONDS)
+        _, complaint = self._process.communicate(timeout=PATIENCE_S)
         text = complaint.decode(errors="replace")
         if self._process.returncode == 0 and "Delivery failed" not in text:
             return WriterReport(sent=self._sent, acknowledged=self._sent)
@@ -144,9 +144,9 @@ def producer_arguments(options: ProducerOptions) -> list[str]:
     settings = {
         "acks": options.acks,
         "enable.idempotence": str(options.idempotent).lower(),
-        "message.max.bytes": str(LARGEST_REQUEST_BYTES),
+        "message.max.bytes": str(MAX_REQUEST_BYTES),
         "linger.ms": "2",
-        "message.timeout.ms": str(int(PATIENCE_SECONDS * 1000)),
+        "message.timeout.ms": str(int(PATIENCE_S * 1000)),
         "retry.backoff.ms": "50",
         "reconnect.backoff.max.ms": "200",
         "compression.codec": options.compression,
@@ -159,9 +159,9 @@ def line(record: Record) -> bytes:
     return key + (record.value or b"") + RECORD_END.encode()
 
 
-def refused(complaint: str) -> Refused:
+def rejected(complaint: str) -> Rejected:
     codes = [code for words, code in CODES.items() if words in complaint]
-    return Refused(codes[0] if codes else -1, complaint)
+    return Rejected(codes[0] if codes else -1, complaint)
 
 
 def parse(output: bytes) -> Iterator[Consumed]:

@@ -98,9 +98,9 @@ def test_librdkafka_sees_a_group_moves_its_offsets_and_deletes_it(
     altered = admin.alter_consumer_group_offsets(to_seven)[group].result(30)
     assert [place.error.code() for place in altered.topic_partitions] == [UNKNOWN_MEMBER_ID]
     assert offsets_of(admin, group) == {0: RECORDS, 1: RECORDS}
-    with pytest.raises(KafkaException) as refused:
+    with pytest.raises(KafkaException) as rejected:
         admin.delete_consumer_groups([group])[group].result(30)
-    assert code_of(refused) == NON_EMPTY_GROUP
+    assert code_of(rejected) == NON_EMPTY_GROUP
 
     consumer.close()
     assert admin.describe_consumer_groups([group])[group].result(30).state == ConsumerGroupState.EMPTY
@@ -109,9 +109,9 @@ def test_librdkafka_sees_a_group_moves_its_offsets_and_deletes_it(
     assert offsets_of(admin, group) == {0: 7, 1: RECORDS}
     admin.delete_consumer_groups([group])[group].result(30)
     assert offsets_of(admin, group) == {}
-    with pytest.raises(KafkaException) as refused:
+    with pytest.raises(KafkaException) as rejected:
         admin.delete_consumer_groups([group])[group].result(30)
-    assert code_of(refused) == GROUP_ID_NOT_FOUND
+    assert code_of(rejected) == GROUP_ID_NOT_FOUND
 
 
 def test_kafka_python_sees_a_group_moves_its_offsets_and_deletes_it(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.broker import BrokerProcess, ForeignBroker, new_broker
 from tests.clients.conftest import CLIENT_MARKS, Clients
-from tests.clients.driver import PATIENCE_SECONDS, Refused, Writer, WriterReport
+from tests.clients.driver import PATIENCE_S, Rejected, Writer, WriterReport
 from tests.clients.features import Workbench
 from tests.clients.registry import CLIENTS
 
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 RECORDS_BEFORE_AND_AFTER = 150
-PACE_SECONDS = 0.001
+PACE_S = 0.001
 UNKNOWN = -1
 
 
@@ -63,13 +63,13 @@ class PacedWriter:
         self._count = 0
 
     def write_while(self, wanted: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         while wanted():
             assert time.monotonic() < deadline, f"no progress after {self._count} records"
             for _ in range(20):
                 self._writer.send(b"record %d" % self._count)
                 self._count += 1
-                time.sleep(PACE_SECONDS)
+                time.sleep(PACE_S)
 
 
 class Observer:
@@ -82,7 +82,7 @@ class Observer:
     def end_offset(self) -> int:
         try:
             return self._client.list_offset(self._topic, 0, "latest") or 0
-        except Refused:
+        except Rejected:
             return UNKNOWN
 
     def values(self) -> list[bytes]:

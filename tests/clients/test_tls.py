@@ -177,8 +177,8 @@ def test_certificates_are_exchanged_while_clients_write(tmp_path: Path) -> None:
                             request = IncrementalAlterConfigsRequest(
                                 [AlterConfigsResource(BROKER_RESOURCE, "1", [change])]
                             )
-                            answer = await connection.ask(request, IncrementalAlterConfigsResponse)
-                            assert answer.responses[0].error_code == 0, answer
+                            response = await connection.ask(request, IncrementalAlterConfigsResponse)
+                            assert response.responses[0].error_code == 0, response
             _, writer = await asyncio.open_connection(
                 *address, ssl=own_tls(certificate).client_context, server_hostname="127.0.0.1"
             )

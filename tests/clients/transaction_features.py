@@ -4,7 +4,7 @@ import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.clients.driver import Capability, Consumed, ProducerOptions, Record, Refused, wait_until
+from tests.clients.driver import Capability, Consumed, ProducerOptions, Record, Rejected, wait_until
 from tests.clients.features import Workbench, feature, numbered
 from tidelog.replicated.partition_keys import partition_for
 
@@ -64,12 +64,12 @@ def fences_its_predecessor(bench: Workbench) -> None:
         with bench.client.open_transactions(transactional_id) as second:
             second.begin()
             second.send(topic, 0, [Record(b"of the second")])
-            refusals: list[Refused] = []
+            rejections: list[Rejected] = []
             try:
                 first.commit()
-            except Refused as refusal:
-                refusals.append(refusal)
-            assert refusals, "the first producer was replaced, and could commit"
+            except Rejected as rejection:
+                rejections.append(rejection)
+            assert rejections, "the first producer was replaced, and could commit"
             second.commit()
             assert values(bench.client.consume(topic, 0, 0, 1)) == [b"of the second"]
 

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
+from tidelog.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration, Topic
 from tidelog.config.listeners import Endpoint
 from tidelog.types import TopicPartition
 
@@ -9,7 +9,7 @@ OTHER_ID = b"x" * 16
 
 
 def topic(name: str = "orders", topic_id: bytes = ORDERS_ID, partitions: int = 2) -> Topic:
-    return Topic(name, topic_id, tuple(Partition(index, (1,), 1, 0, (1,)) for index in range(partitions)))
+    return Topic(name, topic_id, tuple(PartitionRegistration(index, (1,), 1, 0, (1,)) for index in range(partitions)))
 
 
 def test_a_topic_is_found_by_name_and_by_id() -> None:
@@ -45,7 +45,7 @@ def test_a_partition_is_found_if_it_exists() -> None:
 
 def test_racks_and_endpoints_of_brokers_are_found() -> None:
     endpoint = Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT")
-    image = ClusterImage("cluster", {1: Broker(1, (endpoint,), "rack")})
+    image = ClusterImage("cluster", {1: BrokerRegistration(1, (endpoint,), "rack")})
     assert image.racks == {1: "rack"}
     assert image.brokers[1].endpoint("PLAINTEXT") == endpoint
     assert image.brokers[1].endpoint("SSL") is None
@@ -53,11 +53,11 @@ def test_racks_and_endpoints_of_brokers_are_found() -> None:
 
 def test_brokers_reach_each_other_by_the_named_listener_or_the_first_unencrypted_one() -> None:
     secure, inside = Endpoint("SECURE", "a", 1, "SSL"), Endpoint("INSIDE", "b", 2, "PLAINTEXT")
-    broker = Broker(1, (secure, inside))
+    broker = BrokerRegistration(1, (secure, inside))
     assert broker.inter_broker_endpoint() == inside
     assert broker.inter_broker_endpoint("secure") == secure
     assert broker.inter_broker_endpoint("OTHER") is None
-    assert Broker(1, (secure,)).inter_broker_endpoint() is None
+    assert BrokerRegistration(1, (secure,)).inter_broker_endpoint() is None
 
 
 def test_a_topic_that_changes_leaves_the_table_of_ids_as_it_is() -> None:

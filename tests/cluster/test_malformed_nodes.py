@@ -9,13 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker, Partition
+from tidelog.cluster.image import BrokerRegistration, PartitionRegistration
 from tidelog.cluster.znodes import MalformedNode
 from tidelog.controller.request_batch import RequestBatch
 from tidelog.protocol.codec import encode
 
-EMPTY = Partition(0, (1, 2), -1, 0, ())
-LIVE = {1: Broker(1, (), None, 1)}
+EMPTY = PartitionRegistration(0, (1, 2), -1, 0, ())
+LIVE = {1: BrokerRegistration(1, (), None, 1)}
 
 DECODERS: dict[str, tuple[Callable[[bytes], object], dict[str, Any]]] = {
     "registration": (
@@ -128,11 +128,17 @@ def _spoil(content: Any, data: st.DataObject) -> None:
 
 def _tell(found: object) -> None:
     batch = RequestBatch(1, 1)
-    partitions = found.partitions if hasattr(found, "partitions") else [found] if isinstance(found, Partition) else []
+    partitions = (
+        found.partitions
+        if hasattr(found, "partitions")
+        else [found]
+        if isinstance(found, PartitionRegistration)
+        else []
+    )
     for partition in partitions:
         batch.add_leader_and_isr([1], "t", bytes(16), partition, is_new=False)
         batch.add_metadata([1], [("t", bytes(16), partition)])
     batch.add_metadata([1])
-    live = {1: found} if isinstance(found, Broker) else LIVE
+    live = {1: found} if isinstance(found, BrokerRegistration) else LIVE
     for _, request in batch.build(live):
         encode(request, type(request).__versions__.last)

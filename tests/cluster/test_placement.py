@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cluster.placement import Start, place_replicas, rack_alternated, random_start, start_after
+from tidelog.cluster.placement import PlacementStart, place_replicas, rack_alternated, random_start, start_after
 from tidelog.errors import InvalidPartitions, InvalidReplicationFactor
 
 
@@ -24,7 +24,7 @@ def test_replicas_are_placed_as_kafka_places_them(
 ) -> None:
     pairs = [broker.split(":") for broker in brokers.split(",")]
     racks = {int(broker): rack or None for broker, rack in pairs}
-    placed = place_replicas(racks, int(partitions), int(factor), Start(int(start), int(start), int(first)))
+    placed = place_replicas(racks, int(partitions), int(factor), PlacementStart(int(start), int(start), int(first)))
     assert "|".join(",".join(map(str, each)) for each in placed) == replicas
 
 
@@ -43,7 +43,7 @@ def test_replicas_are_distinct_and_spread_over_racks(
     racks: dict[int, str], partitions: int, data: st.DataObject
 ) -> None:
     factor = data.draw(st.integers(1, len(racks)))
-    start = Start(data.draw(st.integers(0, len(racks) - 1)), data.draw(st.integers(0, len(racks) - 1)))
+    start = PlacementStart(data.draw(st.integers(0, len(racks) - 1)), data.draw(st.integers(0, len(racks) - 1)))
     placed = place_replicas(racks, partitions, factor, start)
     assert len(placed) == partitions
     for replicas in placed:
@@ -54,44 +54,44 @@ def test_replicas_are_distinct_and_spread_over_racks(
 
 
 def test_a_broker_without_a_rack_turns_rack_awareness_off() -> None:
-    start = Start(0, 0)
+    start = PlacementStart(0, 0)
     assert place_replicas({1: "a", 2: None}, 3, 2, start) == place_replicas({1: None, 2: None}, 3, 2, start)
 
 
 def test_added_partitions_go_on_where_the_topic_ended() -> None:
     racks = dict.fromkeys(range(3))
-    whole = place_replicas(racks, 7, 2, Start(1, 1))
+    whole = place_replicas(racks, 7, 2, PlacementStart(1, 1))
     first_leader = whole[0][0]
     added = place_replicas(racks, 4, 2, start_after(3, first_leader, sorted(racks)))
     assert [replicas[0] for replicas in added] == [replicas[0] for replicas in whole[3:]]
 
 
 def test_the_start_is_random_within_the_brokers() -> None:
-    assert random_start(5, lambda limit: limit - 1) == Start(4, 4)
+    assert random_start(5, lambda limit: limit - 1) == PlacementStart(4, 4)
 
 
 def test_what_cannot_be_placed_is_refused() -> None:
     with pytest.raises(InvalidPartitions):
-        place_replicas({1: None}, 0, 1, Start(0, 0))
+        place_replicas({1: None}, 0, 1, PlacementStart(0, 0))
     with pytest.raises(InvalidReplicationFactor, match="larger than 0"):
-        place_replicas({1: None}, 1, 0, Start(0, 0))
+        place_replicas({1: None}, 1, 0, PlacementStart(0, 0))
     with pytest.raises(InvalidReplicationFactor, match=r"only 1 broker\(s\) are registered"):
-        place_replicas({1: None}, 1, 2, Start(0, 0))
+        place_replicas({1: None}, 1, 2, PlacementStart(0, 0))
 
 
 def test_members_that_are_away_get_replicas_only_where_live_brokers_do_not_suffice() -> None:
     live = {1: None, 2: None}
-    assert place_replicas(live, 2, 3, Start(0, 0), absent=[3]) == [(1, 2, 3), (2, 1, 3)]
-    assert place_replicas(live, 2, 2, Start(0, 0), absent=[3]) == [(1, 2), (2, 1)]
+    assert place_replicas(live, 2, 3, PlacementStart(0, 0), absent=[3]) == [(1, 2, 3), (2, 1, 3)]
+    assert place_replicas(live, 2, 2, PlacementStart(0, 0), absent=[3]) == [(1, 2), (2, 1)]
 
 
 def test_members_that_are_away_take_turns_and_never_lead() -> None:
-    placed = place_replicas({1: None}, 3, 2, Start(0, 0), absent=[2, 3])
+    placed = place_replicas({1: None}, 3, 2, PlacementStart(0, 0), absent=[2, 3])
     assert placed == [(1, 2), (1, 3), (1, 2)]
 
 
 def test_more_replicas_than_members_are_refused() -> None:
     with pytest.raises(InvalidReplicationFactor, match="only 3 broker"):
-        place_replicas({1: None, 2: None}, 1, 4, Start(0, 0), absent=[3])
+        place_replicas({1: None, 2: None}, 1, 4, PlacementStart(0, 0), absent=[3])
     with pytest.raises(InvalidReplicationFactor, match="All brokers are currently fenced"):
-        place_replicas({}, 1, 1, Start(0, 0), absent=[3])
+        place_replicas({}, 1, 1, PlacementStart(0, 0), absent=[3])

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker, Partition, Topic
+from tidelog.cluster.image import BrokerRegistration, PartitionRegistration, Topic
 from tidelog.cluster.znodes import MalformedNode, ProducerIdBlock
 from tidelog.config.listeners import Endpoint
 from tidelog.types import ZERO_UUID, TopicPartition, uuid_from_text
 
 TOPIC_ID = bytes(range(16))
 PARTITIONS = (
-    Partition(0, (1, 2), 1, 5, (1,), 4, 7),
-    Partition(1, (2, 1), 2, 0, (2, 1), 4, 8, adding_replicas=(2,), removing_replicas=(1,)),
+    PartitionRegistration(0, (1, 2), 1, 5, (1,), 4, 7),
+    PartitionRegistration(1, (2, 1), 2, 0, (2, 1), 4, 8, adding_replicas=(2,), removing_replicas=(1,)),
 )
 
 
@@ -23,7 +23,7 @@ def test_a_broker_registration() -> None:
         Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT"),
         Endpoint("INSIDE", "::1", 1, "SSL"),
     )
-    broker = Broker(3, endpoints, "rack", 77)
+    broker = BrokerRegistration(3, endpoints, "rack", 77)
     data = znodes.encode_broker(broker, 123)
     assert data == (
         b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","INSIDE":"SSL"},'
@@ -87,12 +87,12 @@ def test_a_log_directory_event() -> None:
 
 def test_replicas_whose_logs_are_still_to_be_deleted() -> None:
     """R37: a key that Kafka does not know, and only where there are any."""
-    removed = Partition(0, (4, 5), 4, 0, (4, 5), removed_replicas=(1, 2))
-    data = znodes.encode_topic(b"-" * 16, [removed, Partition(1, (4, 5), 4, 0, (4, 5))])
+    removed = PartitionRegistration(0, (4, 5), 4, 0, (4, 5), removed_replicas=(1, 2))
+    data = znodes.encode_topic(b"-" * 16, [removed, PartitionRegistration(1, (4, 5), 4, 0, (4, 5))])
     assert json.loads(data)["removed_replicas"] == {"0": [1, 2]}
     found = znodes.decode_topic("orders", data, 0, [None, None], {})
     assert [each.removed_replicas for each in found.partitions] == [(1, 2), ()]
-    assert b"removed" not in znodes.encode_topic(b"-" * 16, [Partition(0, (4, 5), 4, 0, (4, 5))])
+    assert b"removed" not in znodes.encode_topic(b"-" * 16, [PartitionRegistration(0, (4, 5), 4, 0, (4, 5))])
 
 
 def test_a_reassignment() -> None:
@@ -170,20 +170,24 @@ def test_a_state_tells_the_incarnations_of_in_sync_replicas_where_they_are_known
 def test_a_state_tells_who_is_eligible_and_in_which_incarnation() -> None:
     """R42; Kafka passes over what it does not know."""
     partition = replace(
-        PARTITIONS[0], in_sync_epochs={1: 5}, eligible_replicas=(2, 3), eligible_epochs={2: 9}, in_sync_replicas=(1,)
+        PARTITIONS[0],
+        in_sync_epochs={1: 5},
+        eligible_leader_replicas=(2, 3),
+        eligible_leader_epochs={2: 9},
+        in_sync_replicas=(1,),
     )
     state = znodes.encode_state(partition)
     assert b'"isr":[1],"isr_epochs":[5],"elr":[2,3],"elr_epochs":[9,-1]}' in state
-    found = znodes.decode_state("t", replace(PARTITIONS[0], eligible_replicas=(7,)), state, 0)
-    assert (found.eligible_replicas, found.eligible_epochs) == ((2, 3), {2: 9})
+    found = znodes.decode_state("t", replace(PARTITIONS[0], eligible_leader_replicas=(7,)), state, 0)
+    assert (found.eligible_leader_replicas, found.eligible_leader_epochs) == ((2, 3), {2: 9})
     assert [found.recorded_epoch(each) for each in (1, 2, 3)] == [5, 9, None]
-    without = znodes.encode_state(replace(partition, eligible_replicas=()))
+    without = znodes.encode_state(replace(partition, eligible_leader_replicas=()))
     assert b"elr" not in without
-    assert znodes.decode_state("t", found, without, 0).eligible_replicas == ()
+    assert znodes.decode_state("t", found, without, 0).eligible_leader_replicas == ()
 
 
 def test_a_registration_tells_what_came_before_it_and_its_log_directories() -> None:
-    broker = Broker(3, (Endpoint("PLAINTEXT", "host", 1, "PLAINTEXT"),), None, 77, 70, ("id-a", "id-b"))
+    broker = BrokerRegistration(3, (Endpoint("PLAINTEXT", "host", 1, "PLAINTEXT"),), None, 77, 70, ("id-a", "id-b"))
     assert znodes.decode_broker(3, znodes.encode_broker(broker, 1), epoch=77) == broker
     first = replace(broker, previous_epoch=-1, directory_ids=())
     assert b"previous" not in znodes.encode_broker(first, 1)
@@ -192,6 +196,6 @@ def test_a_registration_tells_what_came_before_it_and_its_log_directories() -> N
 
 @pytest.mark.parametrize("directory_id", ["", "a/b", "..", "\ud800", 5, None])
 def test_the_id_of_a_log_directory_must_be_the_name_of_a_node(directory_id: object) -> None:
-    content = json.loads(znodes.encode_broker(Broker(3, (), None), 1)) | {"directory_ids": [directory_id]}
+    content = json.loads(znodes.encode_broker(BrokerRegistration(3, (), None), 1)) | {"directory_ids": [directory_id]}
     with pytest.raises(znodes.MalformedNode):
         znodes.decode_broker(3, json.dumps(content).encode(), 1)

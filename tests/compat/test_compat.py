@@ -18,7 +18,7 @@ from compat import (
 from compat.matrix import Outcome
 from compat.remote import ProgramFailed, RemoteDriver, outcome_of
 from tests.clients.broker import TidelogCluster
-from tests.clients.driver import ProducerOptions, Record, Refused
+from tests.clients.driver import ProducerOptions, Record, Rejected
 from tools.apache_kafka import KafkaFailed, NotAvailable
 
 FINE = """\
@@ -79,7 +79,7 @@ def test_the_table_has_features_down_and_clients_across() -> None:
 
 def test_an_answer_is_a_result_a_refusal_or_a_fault() -> None:
     assert outcome_of({"result": [1]}) == [1]
-    with pytest.raises(Refused, match="error 36: there"):
+    with pytest.raises(Rejected, match="error 36: there"):
         outcome_of({"code": 36, "message": "there"})
     with pytest.raises(ProgramFailed, match="out of memory"):
         outcome_of({"fault": "out of memory"})
@@ -133,10 +133,10 @@ def test_a_member_without_partitions_has_none() -> None:
 
 
 def test_whatever_goes_wrong_with_a_tool_is_its_fault() -> None:
-    def refuse(box: command_line.ToolBox, cluster: TidelogCluster) -> None:
-        raise Refused(16, "not the coordinator")
+    def reject(box: command_line.ToolBox, cluster: TidelogCluster) -> None:
+        raise Rejected(16, "not the coordinator")
 
-    fault = command_line.fault_of(command_line.Tool("it", refuse), cast("Any", None), cast("Any", None))
+    fault = command_line.fault_of(command_line.Tool("it", reject), cast("Any", None), cast("Any", None))
     assert fault == "Refused: error 16: not the coordinator"
 
 

@@ -32,7 +32,7 @@ def test_a_change_within_bounds_passes(allowed: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "message"),
+    ("rejected", "message"),
     [
         ({"max.connections": "0"}, "Invalid max.connections 0"),
         ({"max.connections.per.ip": "0"}, "can be set to zero only if max.connections.per.ip.overrides is set"),
@@ -59,11 +59,11 @@ def test_a_change_within_bounds_passes(allowed: dict[str, str]) -> None:
     ],
 )
 def test_a_change_that_would_lock_clients_out_or_stop_the_broker_is_refused(
-    refused: dict[str, str], message: str
+    rejected: dict[str, str], message: str
 ) -> None:
     for for_one_broker in (True, False):
         with pytest.raises(InvalidRequest, match=message):
-            check_dynamic_change(RUNNING, refused, for_one_broker=for_one_broker)
+            check_dynamic_change(RUNNING, rejected, for_one_broker=for_one_broker)
 
 
 def test_min_isr_is_the_same_for_all_brokers() -> None:

@@ -45,9 +45,9 @@ BROKER = CoordinatorSettings()
     ],
 )
 def test_what_a_group_may_not_be_given(overrides: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidConfig) as refused:
+    with pytest.raises(InvalidConfig) as rejected:
         validate_group_settings(BROKER, overrides)
-    assert refused.value.message == message
+    assert rejected.value.message == message
 
 
 def test_what_a_group_may_be_given() -> None:

@@ -26,9 +26,9 @@ SECURED = (
 
 
 def mistakes(*given: str) -> list[str]:
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as rejected:
         load_broker_settings(None, given)
-    return refused.value.mistakes
+    return rejected.value.mistakes
 
 
 def test_a_listener_overrides_common_settings() -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import CLUSTER_WIDE, Broker, ClusterImage, Topic
+from tidelog.cluster.image import DEFAULT_ENTITY_NAME, BrokerRegistration, ClusterImage, Topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.configs import ConfigAdministration, ConfigOutcome, ResourceType
@@ -16,8 +16,8 @@ from tidelog.store.interface import Delete, Store
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 
 
-def broker(broker_id: int, rack: str | None = None) -> Broker:
-    return Broker(broker_id, (Endpoint("PLAINTEXT", f"host{broker_id}", 9092, "PLAINTEXT"),), rack)
+def broker(broker_id: int, rack: str | None = None) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, (Endpoint("PLAINTEXT", f"host{broker_id}", 9092, "PLAINTEXT"),), rack)
 
 
 class Cluster:
@@ -66,7 +66,7 @@ class Cluster:
                 topic = dataclasses.replace(self.image.topics[outcome.resource_name], configs=outcome.configs)
                 self.image = self.image.with_topics(topic)
             elif outcome.error is None:
-                configs = {**self.image.broker_configs, outcome.resource_name or CLUSTER_WIDE: outcome.configs}
+                configs = {**self.image.broker_configs, outcome.resource_name or DEFAULT_ENTITY_NAME: outcome.configs}
                 self.image = dataclasses.replace(self.image, broker_configs=configs)
 
     def topic(self, name: str) -> Topic:

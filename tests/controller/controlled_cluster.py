@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tests.controller.cluster_under_test import broker
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker, Partition
+from tidelog.cluster.image import BrokerRegistration, PartitionRegistration
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.context_loading import load_topics
 from tidelog.controller.controller import Controller
@@ -124,23 +124,23 @@ class FakeBrokers:
 class FakeChannels:
     def __init__(self, brokers: FakeBrokers) -> None:
         self._brokers = brokers
-        self.open: dict[int, Broker] = {}
+        self.open: dict[int, BrokerRegistration] = {}
         self.is_closed = False
 
-    def add(self, broker: Broker) -> None:
+    def add(self, broker: BrokerRegistration) -> None:
         assert broker.id not in self.open
         self.open[broker.id] = broker
 
     def remove(self, broker_id: int) -> None:
         self.open.pop(broker_id, None)
 
-    def send(self, broker_id: int, request: Request, on_answer: Callable[[Response], None] | None = None) -> None:
+    def send(self, broker_id: int, request: Request, on_response: Callable[[Response], None] | None = None) -> None:
         if broker_id not in self.open:
             return
         self._brokers.sent.append(Sent(broker_id, request))
-        if on_answer is None:
+        if on_response is None:
             return
-        deliver = partial(on_answer, self._brokers.answer(broker_id, request))
+        deliver = partial(on_response, self._brokers.answer(broker_id, request))
         if broker_id in self._brokers.silent:
             self._brokers.held_back.append(deliver)
         else:
@@ -179,7 +179,7 @@ class ControlledCluster:
 
     # -- brokers and controllers
 
-    async def start_broker(self, broker_id: int, **fields: Any) -> Broker:
+    async def start_broker(self, broker_id: int, **fields: Any) -> BrokerRegistration:
         store = self.stores[broker_id] = MemoryStore(self.state)
         registered = await register_broker(store, replace(broker(broker_id), **fields), ManualClock())
         await self.settle()
@@ -224,7 +224,9 @@ class ControlledCluster:
     # -- the store
 
     async def create_topic(self, name: str, assignment: Sequence[tuple[int, ...]], **configs: str) -> None:
-        partitions = [Partition(index, replicas, -1, 0, (), version=-1) for index, replicas in enumerate(assignment)]
+        partitions = [
+            PartitionRegistration(index, replicas, -1, 0, (), version=-1) for index, replicas in enumerate(assignment)
+        ]
         topic_id = name.encode().ljust(16, b"-")
         await self.store.create(
             znodes.topic_config_path(name),
@@ -233,7 +235,7 @@ class ControlledCluster:
         await self.store.create(znodes.topic_path(name), znodes.encode_topic(topic_id, partitions))
         await self.settle()
 
-    async def partition(self, name: str, index: int = 0) -> Partition:
+    async def partition(self, name: str, index: int = 0) -> PartitionRegistration:
         (topic,) = await load_topics(self.store, [name])
         return topic.partitions[index]
 

@@ -20,8 +20,8 @@ def no_error(request: Request) -> Response:
 
 
 class Peer:
-    def __init__(self, answer: Answer = no_error) -> None:
-        self.answer = answer
+    def __init__(self, response: Answer = no_error) -> None:
+        self.answer = response
         self.requests: list[Request] = []
         self.client_ids: list[str | None] = []
         self.connections: list[PeerConnection] = []

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.controller.controlled_cluster import ControlledCluster, on_virtual_time
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.alter_partition import UNKNOWN_EPOCH, ProposedIsr, altered
 from tidelog.controller.controller import Controller
 from tidelog.controller.elections import Health
@@ -21,7 +21,9 @@ from tidelog.errors import (
 from tidelog.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
-LED_BY_1 = Partition(0, (1, 2, 3), 1, 5, (1, 2), version=7, in_sync_epochs={1: 101, 2: 102}, eligible_replicas=(3,))
+LED_BY_1 = PartitionRegistration(
+    0, (1, 2, 3), 1, 5, (1, 2), version=7, in_sync_epochs={1: 101, 2: 102}, eligible_leader_replicas=(3,)
+)
 HEALTHY = Health(frozenset({1, 2, 3}), epochs={1: 101, 2: 102, 3: 103})
 
 
@@ -35,7 +37,7 @@ def test_replica_joins_in_its_current_incarnation() -> None:
     found = decision.partition
     assert (found.in_sync_replicas, found.leader_epoch) == ((1, 2, 3), 5)
     assert found.in_sync_epochs == {1: 101, 2: 102, 3: 103}
-    assert found.eligible_replicas == ()
+    assert found.eligible_leader_replicas == ()
 
 
 def test_replica_that_stays_keeps_its_recorded_incarnation() -> None:
@@ -77,7 +79,7 @@ def test_replica_on_a_broker_that_is_away_or_leaving_does_not_join(health: Healt
 
 async def ask(
     cluster: ControlledCluster, proposed: ProposedIsr, partition: TopicPartition = ORDERS, epoch: int | None = None
-) -> Partition | KafkaError:
+) -> PartitionRegistration | KafkaError:
     controller = controller_of(cluster)
     broker_epoch = controller.context.brokers[1].epoch if epoch is None else epoch
     found = (await controller.alter_partition(1, broker_epoch, {partition: proposed}))[partition]
@@ -96,7 +98,7 @@ def test_new_isr_is_stored_and_told_to_all_brokers_without_a_new_leader_epoch() 
         before = await cluster.partition("orders")
         cluster.forget_requests()
         found = await ask(cluster, proposal(1, 2, leader_epoch=0, version=before.version))
-        assert isinstance(found, Partition)
+        assert isinstance(found, PartitionRegistration)
         stored = await cluster.partition("orders")
         assert (stored.in_sync_replicas, stored.leader_epoch, stored.version) == ((1, 2), 0, before.version + 1)
         assert (found.in_sync_replicas, found.version) == ((1, 2), stored.version)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.controller.peer import HOST, Peer
-from tidelog.cluster.image import Broker
+from tidelog.cluster.image import BrokerRegistration
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.channels import ControllerChannels, merged_metadata
 from tidelog.controller.request_batch import WHOLE_CLUSTER
@@ -29,8 +29,8 @@ from tidelog.runtime.virtual_time import run_virtually
 PORT = 9092
 
 
-def broker(broker_id: int = 2, port: int = PORT) -> Broker:
-    return Broker(broker_id, (Endpoint("PLAINTEXT", HOST, port, "PLAINTEXT"),), epoch=5)
+def broker(broker_id: int = 2, port: int = PORT) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, (Endpoint("PLAINTEXT", HOST, port, "PLAINTEXT"),), epoch=5)
 
 
 def leadership(controller_epoch: int) -> LeaderAndIsrRequest:
@@ -76,13 +76,13 @@ def test_requests_arrive_in_order_and_each_answer_goes_to_who_asked() -> None:
     async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
         await peer.listen(network, PORT)
         peer.answer = lambda request: _answer_to(request.controller_epoch)  # type: ignore[attr-defined]
-        answers: list[Response] = []
+        responses: list[Response] = []
         channels.add(broker())
         for epoch in range(5):
-            channels.send(2, leadership(epoch), answers.append)
+            channels.send(2, leadership(epoch), responses.append)
         await asyncio.sleep(1)
         assert peer.requests == [leadership(epoch) for epoch in range(5)]
-        assert answers == [_answer_to(epoch) for epoch in range(5)]
+        assert responses == [_answer_to(epoch) for epoch in range(5)]
         assert set(peer.client_ids) == {"controller-1-to-broker-2"}
         assert len(peer.connections) == 1
 
@@ -113,30 +113,30 @@ def test_a_request_whose_answer_was_lost_is_sent_again_before_those_behind_it() 
         peer.answer = cut_once
         await peer.listen(network, PORT)
         channels.add(broker())
-        answers: list[Response] = []
-        channels.send(2, leadership(1), answers.append)
-        channels.send(2, leadership(2), answers.append)
+        responses: list[Response] = []
+        channels.send(2, leadership(1), responses.append)
+        channels.send(2, leadership(2), responses.append)
         await asyncio.sleep(1)
         assert peer.requests == [leadership(1), leadership(1), leadership(2)]
-        assert len(answers) == 2
+        assert len(responses) == 2
 
     with_peer(scenario)
 
 
 def test_what_a_broker_refuses_is_told_again_before_anything_else_until_it_is_accepted() -> None:
     async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
-        def refuse_at_first(request: Request) -> Response:
+        def reject_at_first(request: Request) -> Response:
             return LeaderAndIsrResponse(error_code=StaleBrokerEpoch.code if len(peer.requests) <= 3 else NO_ERROR)
 
-        peer.answer = refuse_at_first
+        peer.answer = reject_at_first
         await peer.listen(network, PORT)
         channels.add(broker())
-        answers: list[Response] = []
-        channels.send(2, leadership(1), answers.append)
-        channels.send(2, leadership(2), answers.append)
+        responses: list[Response] = []
+        channels.send(2, leadership(1), responses.append)
+        channels.send(2, leadership(2), responses.append)
         await asyncio.sleep(1)
         assert peer.requests == [leadership(1)] * 4 + [leadership(2)]
-        assert answers == [LeaderAndIsrResponse()] * 2
+        assert responses == [LeaderAndIsrResponse()] * 2
 
     with_peer(scenario)
 
@@ -146,14 +146,14 @@ def test_a_broker_that_refuses_for_ever_is_asked_less_and_less_often_until_it_re
         peer.answer = lambda request: LeaderAndIsrResponse(error_code=StaleBrokerEpoch.code)
         await peer.listen(network, PORT)
         channels.add(broker())
-        answers: list[Response] = []
-        channels.send(2, leadership(1), answers.append)
+        responses: list[Response] = []
+        channels.send(2, leadership(1), responses.append)
         await asyncio.sleep(600)
         assert 120 < len(peer.requests) < 130
         channels.add(broker())
         peer.requests.clear()
         await asyncio.sleep(600)
-        assert (peer.requests, answers) == ([], [])
+        assert (peer.requests, responses) == ([], [])
 
     with_peer(scenario)
 
@@ -189,14 +189,14 @@ def test_a_silent_broker_does_not_hold_up_the_others() -> None:
 
 def test_what_is_sent_to_a_broker_that_left_is_dropped() -> None:
     async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
-        answers: list[Response] = []
+        responses: list[Response] = []
         channels.add(broker())
-        channels.send(2, leadership(1), answers.append)
+        channels.send(2, leadership(1), responses.append)
         channels.remove(2)
-        channels.send(2, leadership(2), answers.append)
+        channels.send(2, leadership(2), responses.append)
         await peer.listen(network, PORT)
         await asyncio.sleep(5)
-        assert (peer.requests, answers) == ([], [])
+        assert (peer.requests, responses) == ([], [])
 
     with_peer(scenario)
 

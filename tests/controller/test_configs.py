@@ -85,7 +85,7 @@ def test_settings_of_one_broker_and_of_all_are_stored_apart() -> None:
     asyncio.run(scenario())
 
 
-REFUSED: list[tuple[ConfigChange, type[KafkaError], str]] = [
+REJECTED: list[tuple[ConfigChange, type[KafkaError], str]] = [
     (topic_change(("a", "1", SET), name="none"), UnknownTopicOrPartition, "does not exist"),
     (topic_change(("a", "1", SET), name=""), InvalidRequest, "Default topic resources are not allowed"),
     (topic_change(("a", "1", SET)), InvalidConfig, "Unknown topic config name: a"),
@@ -104,7 +104,7 @@ REFUSED: list[tuple[ConfigChange, type[KafkaError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "error", "message"), REFUSED, ids=lambda found: str(found)[:70])
+@pytest.mark.parametrize(("change", "error", "message"), REJECTED, ids=lambda found: str(found)[:70])
 def test_a_refused_change_changes_nothing(change: ConfigChange, error: type[KafkaError], message: str) -> None:
     async def scenario() -> None:
         cluster = await cluster_with_topic()

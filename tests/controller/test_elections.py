@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.elections import (
     NO_STATE_VERSION,
     Decision,
@@ -16,8 +16,8 @@ from tidelog.controller.elections import (
 NONE = frozenset[int]()
 
 
-def partition(leader: int, in_sync: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3)) -> Partition:
-    return Partition(0, replicas, leader, 7, in_sync, controller_epoch=2, version=5)
+def partition(leader: int, in_sync: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3)) -> PartitionRegistration:
+    return PartitionRegistration(0, replicas, leader, 7, in_sync, controller_epoch=2, version=5)
 
 
 def health(*online: int, restarted: frozenset[int] = NONE, shutting_down: frozenset[int] = NONE) -> Health:
@@ -87,7 +87,7 @@ REPAIRED = {
 
 @pytest.mark.parametrize(("before", "known", "expected"), REPAIRED.values(), ids=REPAIRED)
 def test_a_partition_is_repaired(
-    before: Partition, known: Health, expected: tuple[int, tuple[int, ...], int, bool] | None
+    before: PartitionRegistration, known: Health, expected: tuple[int, tuple[int, ...], int, bool] | None
 ) -> None:
     assert leadership(updated_leader_and_isr(before, known)) == expected
 
@@ -114,7 +114,7 @@ def test_a_broker_may_have_the_number_zero() -> None:
 
 
 def test_the_first_election_takes_all_who_are_there() -> None:
-    partition_without_leader = Partition(0, (1, 2, 3), -1, 0, (), version=NO_STATE_VERSION)
+    partition_without_leader = PartitionRegistration(0, (1, 2, 3), -1, 0, (), version=NO_STATE_VERSION)
     decision = updated_leader_and_isr(partition_without_leader, health(2, 3, restarted=frozenset({2})))
     assert leadership(decision) == (2, (2, 3), 0, False)
     assert updated_leader_and_isr(partition_without_leader, health()) is None

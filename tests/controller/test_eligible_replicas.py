@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.elections import (
     NO_STATE_VERSION,
     UNKNOWN_LOG_END,
@@ -28,8 +28,8 @@ PRESENT = {1: 11, 2: 21, 3: 31}
 EVERYBODY = frozenset({1, 2, 3})
 
 
-def partition(leader: int, in_sync: tuple[int, ...], eligible: tuple[int, ...] = ()) -> Partition:
-    return Partition(
+def partition(leader: int, in_sync: tuple[int, ...], eligible: tuple[int, ...] = ()) -> PartitionRegistration:
+    return PartitionRegistration(
         0,
         (1, 2, 3),
         leader,
@@ -37,8 +37,8 @@ def partition(leader: int, in_sync: tuple[int, ...], eligible: tuple[int, ...] =
         in_sync,
         version=5,
         in_sync_epochs={each: RECORDED[each] for each in in_sync},
-        eligible_replicas=eligible,
-        eligible_epochs={each: RECORDED[each] for each in eligible},
+        eligible_leader_replicas=eligible,
+        eligible_leader_epochs={each: RECORDED[each] for each in eligible},
     )
 
 
@@ -49,7 +49,7 @@ def health(
     lost: tuple[int, ...] = (),
     doubtful: tuple[int, ...] = (),
     shutting_down: tuple[int, ...] = (),
-    answers: Mapping[int, tuple[int, int]] | None = None,
+    responses: Mapping[int, tuple[int, int]] | None = None,
     min_in_sync: int = 2,
 ) -> Health:
     back = {*restarted, *clean, *lost, *doubtful}
@@ -61,7 +61,7 @@ def health(
         frozenset(lost),
         frozenset(doubtful),
         epochs={each: PRESENT[each] if each in back else RECORDED[each] for each in online},
-        answers={each: LogEnd(*end) for each, end in (answers or {}).items()},
+        responses={each: LogEnd(*end) for each, end in (responses or {}).items()},
         min_in_sync=min_in_sync,
     )
 
@@ -72,15 +72,15 @@ def told(decision: Decision | None) -> tuple[int, dict[int, int], dict[int, int]
         return None
     found = decision.partition
     assert tuple(found.in_sync_epochs) == found.in_sync_replicas, "somebody is in sync in no incarnation (R41)"
-    assert tuple(found.eligible_epochs) == found.eligible_replicas
-    return found.leader, dict(found.in_sync_epochs), dict(found.eligible_epochs)
+    assert tuple(found.eligible_leader_epochs) == found.eligible_leader_replicas
+    return found.leader, dict(found.in_sync_epochs), dict(found.eligible_leader_epochs)
 
 
 # ---- incarnations (R41)
 
 
 def test_the_first_state_names_the_incarnations_of_all_who_are_in_sync() -> None:
-    partition_without_leader = Partition(0, (1, 2, 3), -1, 0, (), version=NO_STATE_VERSION)
+    partition_without_leader = PartitionRegistration(0, (1, 2, 3), -1, 0, (), version=NO_STATE_VERSION)
     assert told(updated_leader_and_isr(partition_without_leader, health(1, 3))) == (1, {1: 10, 3: 30}, {})
 
 
@@ -117,7 +117,7 @@ def test_a_state_without_incarnations_gets_those_of_now() -> None:
     assert told(updated_leader_and_isr(before, health(1, 2))) == (1, {1: 10, 2: 20}, {})
     decision = updated_leader_and_isr(before, health(2))
     assert decision is not None
-    assert (decision.partition.eligible_replicas, decision.partition.eligible_epochs) == ((1, 3), {})
+    assert (decision.partition.eligible_leader_replicas, decision.partition.eligible_leader_epochs) == ((1, 3), {})
 
 
 # ---- clean restarts
@@ -150,7 +150,7 @@ def test_who_leaves_below_min_isr_becomes_eligible() -> None:
 def test_who_is_eligible_stays_so_until_enough_are_in_sync() -> None:
     assert told(updated_leader_and_isr(partition(1, (1,), (2, 3)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
     before = partition(2, (1, 2, 3), eligible=())
-    assert told(preferred_replica_leader_election(replace(before, eligible_replicas=(3,)), health(1, 2, 3))) == (
+    assert told(preferred_replica_leader_election(replace(before, eligible_leader_replicas=(3,)), health(1, 2, 3))) == (
         1,
         RECORDED,
         {},
@@ -163,7 +163,7 @@ def test_min_isr_is_never_more_than_there_are_replicas() -> None:
         {1: 10, 2: 20},
         {3: 30},
     )
-    alone = Partition(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
+    alone = PartitionRegistration(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
     assert told(updated_leader_and_isr(alone, health(1, restarted=(1,), min_in_sync=9))) == (1, {1: 11}, {})
 
 
@@ -187,21 +187,21 @@ def test_those_who_restarted_uncleanly_are_asked_before_one_leads() -> None:
     waiting = partition(-1, (1, 2), (3,))
     assert replicas_to_query(waiting, back) == {1, 2}
     assert updated_leader_and_isr(waiting, back) is None
-    one = health(1, 2, restarted=(1, 2), answers={2: (6, 90)})
+    one = health(1, 2, restarted=(1, 2), responses={2: (6, 90)})
     assert replicas_to_query(waiting, one) == {1}
     assert updated_leader_and_isr(waiting, one) is None
-    both = health(1, 2, restarted=(1, 2), answers={2: (6, 90), 1: (6, 80)})
+    both = health(1, 2, restarted=(1, 2), responses={2: (6, 90), 1: (6, 80)})
     assert replicas_to_query(waiting, both) == set()
     assert told(updated_leader_and_isr(waiting, both)) == (2, {2: 21}, {1: 10, 3: 30})
 
 
 def test_the_later_epoch_counts_more_than_the_longer_log() -> None:
-    known = health(1, 2, restarted=(1, 2), answers={1: (5, 900), 2: (6, 90)})
+    known = health(1, 2, restarted=(1, 2), responses={1: (5, 900), 2: (6, 90)})
     assert told(updated_leader_and_isr(partition(-1, (1, 2)), known)) == (2, {2: 21}, {1: 10})
 
 
 def test_of_equal_logs_the_first_in_order_of_assignment_leads() -> None:
-    known = health(1, 2, 3, restarted=(1, 2, 3), answers={3: (5, 9), 2: (5, 9), 1: (5, 8)})
+    known = health(1, 2, 3, restarted=(1, 2, 3), responses={3: (5, 9), 2: (5, 9), 1: (5, 8)})
     assert told(updated_leader_and_isr(partition(-1, (1, 2, 3)), known)) == (2, {2: 21}, {1: 10, 3: 30})
 
 
@@ -213,9 +213,9 @@ def test_nobody_is_asked_where_somebody_can_be_trusted() -> None:
 def test_a_lost_disk_counts_as_one_of_those_that_may_be_lost() -> None:
     """Fewer than min ISR lose their disks: whoever is left then has everything."""
     waiting = partition(-1, (1, 2, 3))
-    alone = health(2, restarted=(2,), answers={2: (5, 9)})
+    alone = health(2, restarted=(2,), responses={2: (5, 9)})
     assert updated_leader_and_isr(waiting, alone) is None
-    with_lost = health(1, 2, restarted=(2,), lost=(1,), answers={2: (5, 9)})
+    with_lost = health(1, 2, restarted=(2,), lost=(1,), responses={2: (5, 9)})
     assert told(updated_leader_and_isr(waiting, with_lost)) == (2, {2: 21}, {1: 10, 3: 30})
 
 
@@ -228,14 +228,14 @@ def test_a_lost_disk_does_not_lead() -> None:
 
 
 def test_a_lost_disk_leads_where_nobody_ever_had_more() -> None:
-    alone = Partition(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
+    alone = PartitionRegistration(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
     assert told(updated_leader_and_isr(alone, health(1, lost=(1,)))) == (1, {1: 11}, {})
     assert updated_leader_and_isr(partition(-1, (1,)), health(1, 2, lost=(1,))) is None, "2 and 3 may hold most of it"
 
 
 def test_all_members_that_are_left_suffice() -> None:
     """Fewer than min ISR are members: after an unclean election, or because min ISR was raised."""
-    known = health(1, 2, restarted=(1,), answers={1: (5, 9)}, min_in_sync=3)
+    known = health(1, 2, restarted=(1,), responses={1: (5, 9)}, min_in_sync=3)
     assert told(updated_leader_and_isr(partition(-1, (1,)), known)) == (1, {1: 11}, {})
 
 
@@ -251,13 +251,13 @@ def test_who_cannot_be_asked_counts_and_comes_last() -> None:
     """Brokers of Apache Kafka; then it is as it was before there were questions."""
     waiting = partition(-1, (1, 2, 3))
     kafka = {1: UNKNOWN_LOG_END, 2: UNKNOWN_LOG_END}
-    assert told(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), answers=kafka))) == (
+    assert told(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), responses=kafka))) == (
         1,
         {1: 11},
         {2: 20, 3: 30},
     )
     mixed = {1: UNKNOWN_LOG_END, 2: (0, 0)}
-    assert told(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), answers=mixed))) == (
+    assert told(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), responses=mixed))) == (
         2,
         {2: 21},
         {1: 10, 3: 30},
@@ -267,7 +267,7 @@ def test_who_cannot_be_asked_counts_and_comes_last() -> None:
 def test_an_unclean_election_waits_for_answers_and_takes_the_best() -> None:
     waiting = partition(-1, (1, 2))
     assert updated_leader_and_isr(waiting, health(2, 3, restarted=(2,)), unclean_allowed=True) is None
-    known = health(2, 3, restarted=(2,), answers={2: (5, 9)})
+    known = health(2, 3, restarted=(2,), responses={2: (5, 9)})
     decision = updated_leader_and_isr(waiting, known, unclean_allowed=True)
     assert told(decision) == (2, {2: 21}, {})
     assert decision is not None
@@ -315,13 +315,15 @@ def test_whoever_is_elected_has_everything_while_fewer_than_min_isr_lost_somethi
     wiped = data.draw(st.sets(st.sampled_from(replicas))) & damaged
     logs = {each: data.draw(damaged_logs if each in damaged - wiped else whole_logs) for each in replicas}
     logs |= dict.fromkeys(wiped, LogEnd(-1, 0))
-    before = Partition(0, replicas, -1, 7, tuple(sorted(in_sync)), version=5, eligible_replicas=tuple(sorted(eligible)))
+    before = PartitionRegistration(
+        0, replicas, -1, 7, tuple(sorted(in_sync)), version=5, eligible_leader_replicas=tuple(sorted(eligible))
+    )
     known = Health(
         frozenset(online),
         frozenset(restarted),
         clean=clean,
         lost=wiped & online,
-        answers={each: logs[each] for each in asked & online & restarted - wiped},
+        responses={each: logs[each] for each in asked & online & restarted - wiped},
         min_in_sync=min_in_sync,
     )
     decision = updated_leader_and_isr(before, known, unclean_allowed=unclean)

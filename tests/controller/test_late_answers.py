@@ -27,19 +27,19 @@ from tidelog.types import TopicPartition
 ORDERS = TopicPartition("orders", 0)
 
 
-def refusing(
-    cluster: ControlledCluster, broker_id: int, kind: type[Request], refusal: Callable[[], Response]
+def rejecting(
+    cluster: ControlledCluster, broker_id: int, kind: type[Request], rejection: Callable[[], Response]
 ) -> Callable[[], None]:
     """From now on this broker answers so, until the returned function is called."""
-    answer = cluster.brokers.answer
+    response = cluster.brokers.answer
 
-    def refuse(asked: int, request: Request) -> Response:
-        return refusal() if asked == broker_id and isinstance(request, kind) else answer(asked, request)
+    def reject(asked: int, request: Request) -> Response:
+        return rejection() if asked == broker_id and isinstance(request, kind) else response(asked, request)
 
-    cluster.brokers.answer = refuse  # type: ignore[method-assign, assignment]
+    cluster.brokers.answer = reject  # type: ignore[method-assign, assignment]
 
     def end() -> None:
-        cluster.brokers.answer = answer  # type: ignore[method-assign]
+        cluster.brokers.answer = response  # type: ignore[method-assign]
 
     return end
 
@@ -53,31 +53,31 @@ def role_error(code: int) -> LeaderAndIsrResponse:
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    "rejection",
     [
         StopReplicaResponse(error_code=StaleBrokerEpoch.code),
         StopReplicaResponse(partition_errors=[StopReplicaPartitionError("orders", 0, KafkaStorageError.code)]),
     ],
 )
-def test_a_refusal_of_an_earlier_attempt_does_not_stop_the_deletion(refusal: StopReplicaResponse) -> None:
+def test_a_refusal_of_an_earlier_attempt_does_not_stop_the_deletion(rejection: StopReplicaResponse) -> None:
     """It waits in the queue behind the BrokerChange that begins the next attempt."""
 
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         await cluster.create_topic("orders", [(1, 2, 3)])
-        end = refusing(cluster, 2, StopReplicaRequest, lambda: refusal)
+        end = rejecting(cluster, 2, StopReplicaRequest, lambda: rejection)
         cluster.brokers.silent = {2}
         await ask_to_delete(cluster, "orders")
         end()
         late = list(cluster.brokers.held_back)
         await cluster.restart_broker(2)
-        for answer in late:
-            answer()
+        for response in late:
+            response()
         await cluster.settle()
         assert cluster.controllers[1].context.topics_ineligible_for_deletion == set()
         cluster.brokers.silent = set()
-        for answer in cluster.brokers.held_back[len(late) :]:
-            answer()
+        for response in cluster.brokers.held_back[len(late) :]:
+            response()
         await cluster.settle()
         assert is_gone(cluster, "orders")
         await cluster.stop()
@@ -95,12 +95,12 @@ def test_a_late_success_of_an_earlier_attempt_does_not_end_the_deletion() -> Non
         await ask_to_delete(cluster, "orders")
         late = list(cluster.brokers.held_back)
         await cluster.restart_broker(2)
-        for answer in late:
-            answer()
+        for response in late:
+            response()
         await cluster.settle()
         assert not is_gone(cluster, "orders")
-        for answer in cluster.brokers.held_back[len(late) :]:
-            answer()
+        for response in cluster.brokers.held_back[len(late) :]:
+            response()
         await cluster.settle()
         assert is_gone(cluster, "orders")
         await cluster.stop()
@@ -115,7 +115,7 @@ def test_what_a_broker_failed_to_delete_once_is_deleted_later() -> None:
         failure = StopReplicaResponse(
             partition_errors=[StopReplicaPartitionError("orders", 0, UnknownServerError.code)]
         )
-        end = refusing(cluster, 2, StopReplicaRequest, lambda: failure)
+        end = rejecting(cluster, 2, StopReplicaRequest, lambda: failure)
         await ask_to_delete(cluster, "orders")
         assert not is_gone(cluster, "orders")
         end()
@@ -131,12 +131,12 @@ def test_what_a_broker_failed_to_delete_once_is_deleted_later() -> None:
 
 
 @pytest.mark.parametrize(
-    "refusal", [LeaderAndIsrResponse(error_code=StaleBrokerEpoch.code), role_error(InconsistentTopicId.code)]
+    "rejection", [LeaderAndIsrResponse(error_code=StaleBrokerEpoch.code), role_error(InconsistentTopicId.code)]
 )
-def test_a_role_that_was_refused_is_told_again_until_it_is_accepted(refusal: LeaderAndIsrResponse) -> None:
+def test_a_role_that_was_refused_is_told_again_until_it_is_accepted(rejection: LeaderAndIsrResponse) -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
-        end = refusing(cluster, 2, LeaderAndIsrRequest, lambda: refusal)
+        end = rejecting(cluster, 2, LeaderAndIsrRequest, lambda: rejection)
         await cluster.create_topic("orders", [(2, 3)])
         await asyncio.sleep(60)
         asked = len(cluster.requests(LeaderAndIsrRequest, 2))
@@ -154,7 +154,7 @@ def test_a_role_that_was_refused_is_told_again_until_it_is_accepted(refusal: Lea
 def test_a_refused_role_is_overtaken_by_what_is_decided_later() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
-        end = refusing(cluster, 2, LeaderAndIsrRequest, lambda: role_error(UnknownServerError.code))
+        end = rejecting(cluster, 2, LeaderAndIsrRequest, lambda: role_error(UnknownServerError.code))
         await cluster.create_topic("orders", [(2, 3)])
         await cluster.kill_broker(2)
         end()
@@ -206,8 +206,8 @@ def test_a_replica_that_is_healthy_again_gets_its_offices_back() -> None:
             cluster.brokers.failed_replicas = failed
             await cluster.store.create(znodes.LOG_DIRECTORY_EVENT_PREFIX, event, sequential=True)
             await cluster.settle()
-        for answer in cluster.brokers.held_back:
-            answer()
+        for response in cluster.brokers.held_back:
+            response()
         await cluster.settle()
         assert (await cluster.partition("orders")).leader == 2
         assert cluster.controllers[1].context.failed_replicas == set()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.controller.cluster_under_test import broker
 from tests.controller.controlled_cluster import ControlledCluster, on_virtual_time
-from tidelog.cluster.image import Partition, Topic
+from tidelog.cluster.image import PartitionRegistration, Topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.leader_rebalance import CHECK_AFTER_JOIN_S, FIRST_CHECK_S, imbalanced_partitions
@@ -17,7 +17,7 @@ from tidelog.types import TopicPartition
 def context_of(*leaders: int, brokers: tuple[int, ...] = (1, 2)) -> ControllerContext:
     """A topic whose partitions all prefer broker 1, with these leaders."""
     context = ControllerContext(brokers={each: broker(each) for each in brokers})
-    partitions = tuple(Partition(index, (1, 2), leader, 0, (1, 2)) for index, leader in enumerate(leaders))
+    partitions = tuple(PartitionRegistration(index, (1, 2), leader, 0, (1, 2)) for index, leader in enumerate(leaders))
     context.add_topic(Topic("orders", b"-" * 16, partitions))
     return context
 

@@ -37,9 +37,9 @@ def test_the_best_of_enough_answers_leads() -> None:
         await cluster.start_broker(2, directory_ids=("directory-of-2",))
         assert (await leader(cluster), questions(cluster, 1), questions(cluster, 2)) == (2, 1, 1)
         found = await cluster.partition("orders")
-        assert (found.in_sync_replicas, found.eligible_replicas) == ((2,), (1, 3))
+        assert (found.in_sync_replicas, found.eligible_leader_replicas) == ((2,), (1, 3))
         assert found.in_sync_epochs == {2: cluster.controllers[WATCHER].context.brokers[2].epoch}
-        assert cluster.controllers[WATCHER].context.answers == {}
+        assert cluster.controllers[WATCHER].context.responses == {}
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -93,7 +93,7 @@ def test_an_answer_that_comes_when_there_is_a_leader_changes_nothing() -> None:
             late()
         await cluster.settle()
         assert await cluster.partition("orders") == before
-        assert cluster.controllers[WATCHER].context.answers == {}
+        assert cluster.controllers[WATCHER].context.responses == {}
         await cluster.stop()
 
     on_virtual_time(scenario)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.elections import NO_STATE_VERSION, Health
 from tidelog.controller.reassignment import cancelled, completed, reassigned, validate_target, without_removed
 from tidelog.errors import InvalidReplicaAssignment, InvalidReplicationFactor, NoReassignmentInProgress
@@ -12,20 +12,20 @@ from tidelog.errors import InvalidReplicaAssignment, InvalidReplicationFactor, N
 ALL = Health(online=frozenset(range(1, 10)), min_in_sync=2)
 
 
-def partition_of(*replicas: int, in_sync: tuple[int, ...] = (), **fields: object) -> Partition:
+def partition_of(*replicas: int, in_sync: tuple[int, ...] = (), **fields: object) -> PartitionRegistration:
     in_sync = in_sync or replicas
     epochs = {each: 100 + each for each in in_sync}
-    found = Partition(0, replicas, in_sync[0], 5, in_sync, 1, 7, in_sync_epochs=epochs)
+    found = PartitionRegistration(0, replicas, in_sync[0], 5, in_sync, 1, 7, in_sync_epochs=epochs)
     return replace(found, **fields)  # type: ignore[arg-type]
 
 
-def moving(*in_sync: int, **fields: object) -> Partition:
+def moving(*in_sync: int, **fields: object) -> PartitionRegistration:
     """From 1, 2, 3 to 4, 5, 6."""
     found = partition_of(4, 5, 6, 1, 2, 3, in_sync=in_sync, adding_replicas=(4, 5, 6), removing_replicas=(1, 2, 3))
     return replace(found, **fields)  # type: ignore[arg-type]
 
 
-def after(decision: object) -> Partition:
+def after(decision: object) -> PartitionRegistration:
     assert decision is not None
     return decision.partition  # type: ignore[attr-defined, no-any-return]
 
@@ -132,9 +132,9 @@ def test_a_target_smaller_than_min_insync_replicas_can_be_reached() -> None:
 
 def test_nobody_stays_eligible_who_is_removed() -> None:
     """R42"""
-    below = moving(4, 5, 6, eligible_replicas=(1,), eligible_epochs={1: 101})
+    below = moving(4, 5, 6, eligible_leader_replicas=(1,), eligible_leader_epochs={1: 101})
     found = after(completed(below, ALL))
-    assert (found.eligible_replicas, found.eligible_epochs) == ((), {})
+    assert (found.eligible_leader_replicas, found.eligible_leader_epochs) == ((), {})
 
 
 def test_a_broker_that_shuts_down_is_not_made_leader() -> None:

@@ -272,8 +272,8 @@ def test_a_new_controller_completes_what_became_ready_meanwhile_and_deletes_what
     on_virtual_time(scenario)
 
 
-@pytest.mark.parametrize("lost_answer", range(1, 8))
-def test_a_write_whose_answer_is_lost_is_found(lost_answer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lost_response", range(1, 8))
+def test_a_write_whose_answer_is_lost_is_found(lost_response: int, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         cluster = await started()
         count, multi = 0, MemoryStore.multi
@@ -283,7 +283,7 @@ def test_a_write_whose_answer_is_lost_is_found(lost_answer: int, monkeypatch: py
             results = await multi(store, operations)  # type: ignore[arg-type]
             if store is cluster.stores[1]:
                 count += 1
-                if count == lost_answer:
+                if count == lost_response:
                     raise StoreUnavailable(reason="the answer is lost")
             return results
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tidelog.cluster.image import Broker, Partition
+from tidelog.cluster.image import BrokerRegistration, PartitionRegistration
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.request_batch import LEADER_DURING_DELETE, WHOLE_CLUSTER, RequestBatch
 from tidelog.protocol.codec import decode, encode
@@ -14,19 +14,19 @@ from tidelog.protocol.structs import Request
 ORDERS, PAYMENTS = b"o" * 16, b"p" * 16
 
 
-def broker(broker_id: int) -> Broker:
+def broker(broker_id: int) -> BrokerRegistration:
     endpoints = (
         Endpoint("OUTSIDE", "example", 9000 + broker_id, "SSL"),
         Endpoint("INSIDE", f"host{broker_id}", 9092, "PLAINTEXT"),
     )
-    return Broker(broker_id, endpoints, f"rack{broker_id}", epoch=100 + broker_id)
+    return BrokerRegistration(broker_id, endpoints, f"rack{broker_id}", epoch=100 + broker_id)
 
 
 LIVE = {broker_id: broker(broker_id) for broker_id in (1, 2, 3)}
 
 
-def partition(index: int = 0, leader: int = 1, leader_epoch: int = 5) -> Partition:
-    return Partition(index, (1, 2, 4), leader, leader_epoch, (1, 2), controller_epoch=7, version=9)
+def partition(index: int = 0, leader: int = 1, leader_epoch: int = 5) -> PartitionRegistration:
+    return PartitionRegistration(index, (1, 2, 4), leader, leader_epoch, (1, 2), controller_epoch=7, version=9)
 
 
 def requests_of(built: list[tuple[int, Request]], broker_id: int) -> list[Request]:
@@ -139,8 +139,8 @@ def test_brokers_are_told_incarnations_and_who_is_eligible() -> None:
     told = replace(
         partition(),
         in_sync_epochs={1: 101},
-        eligible_replicas=(4,),
-        eligible_epochs={4: 55},
+        eligible_leader_replicas=(4,),
+        eligible_leader_epochs={4: 55},
         last_known_eligible=(2,),
     )
     batch = RequestBatch(3, 7)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tidelog.cluster.image import NO_INCARNATION, Broker, Partition, Topic
-from tidelog.controller.context import ControllerContext, LogEndAnswer, LogEndQuery, with_incarnations
+from tidelog.cluster.image import NO_INCARNATION, BrokerRegistration, PartitionRegistration, Topic
+from tidelog.controller.context import ControllerContext, LogEndQuery, LogEndResponse, with_incarnations
 from tidelog.controller.elections import NO_LOG, Health, LogEnd
 from tidelog.types import TopicPartition
 
@@ -17,18 +17,21 @@ def context_of(
     previous: int = -1,
     directories: dict[str, int] | None = None,
     recorded: int | None = 20,
-    answer: LogEndAnswer | None = None,
+    response: LogEndResponse | None = None,
     configs: Mapping[str, str] | None = None,
 ) -> ControllerContext:
     """Broker 2 is in sync in incarnation `recorded`, and registered with `epoch`."""
     context = ControllerContext()
-    context.brokers = {1: Broker(1, (), epoch=10), 2: Broker(2, (), epoch=epoch, previous_epoch=previous)}
+    context.brokers = {
+        1: BrokerRegistration(1, (), epoch=10),
+        2: BrokerRegistration(2, (), epoch=epoch, previous_epoch=previous),
+    }
     context.directories = {2: directories or {}}
     epochs = {1: 10} if recorded is None else {1: 10, 2: recorded}
-    partition = Partition(0, (1, 2, 3), -1, 7, (1, 2), in_sync_epochs=epochs)
+    partition = PartitionRegistration(0, (1, 2, 3), -1, 7, (1, 2), in_sync_epochs=epochs)
     context.add_topic(Topic("orders", b"o" * 16, (partition,), configs or {}))
-    if answer is not None:
-        context.answers[ORDERS] = {2: answer}
+    if response is not None:
+        context.responses[ORDERS] = {2: response}
     return context
 
 
@@ -56,10 +59,16 @@ FULL = LogEnd(6, 100)
         (context_of(epoch=30, directories={"old": 20}), "unclean"),
         (context_of(epoch=30, directories={"new": 21}), "lost"),
         (context_of(epoch=30, directories={"old": 0, "new": 30}), "doubtful"),
-        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=LogEndAnswer(ASKED, FULL, "old")), "unclean"),
-        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=LogEndAnswer(ASKED, NO_LOG, "new")), "lost"),
-        (context_of(epoch=30, directories={"old": 0, "new": 30}, answer=LogEndAnswer(ASKED, NO_LOG, None)), "lost"),
-        (context_of(epoch=30, directories={"old": 0}, answer=LogEndAnswer(ASKED, NO_LOG, None)), "unclean"),
+        (
+            context_of(epoch=30, directories={"old": 0, "new": 30}, response=LogEndResponse(ASKED, FULL, "old")),
+            "unclean",
+        ),
+        (
+            context_of(epoch=30, directories={"old": 0, "new": 30}, response=LogEndResponse(ASKED, NO_LOG, "new")),
+            "lost",
+        ),
+        (context_of(epoch=30, directories={"old": 0, "new": 30}, response=LogEndResponse(ASKED, NO_LOG, None)), "lost"),
+        (context_of(epoch=30, directories={"old": 0}, response=LogEndResponse(ASKED, NO_LOG, None)), "unclean"),
         (context_of(epoch=30, recorded=NO_INCARNATION), "lost"),
         (context_of(epoch=30, previous=NO_INCARNATION, recorded=NO_INCARNATION), "lost"),
         (context_of(recorded=None), "steady"),
@@ -72,15 +81,15 @@ def test_a_restart_is_judged_by_what_is_known_of_it(context: ControllerContext, 
 @pytest.mark.parametrize(("registered", "assumed"), [(20, 20), (25, 25), (30, 25), (None, 25)])
 def test_where_no_incarnation_is_recorded_it_counts_who_registered_since(registered: int | None, assumed: int) -> None:
     """The state was written by transaction 25."""
-    brokers = {} if registered is None else {2: Broker(2, (), epoch=registered)}
-    state = Partition(0, (1, 2, 3), -1, 7, (1, 2), version=3, in_sync_epochs={1: 10})
+    brokers = {} if registered is None else {2: BrokerRegistration(2, (), epoch=registered)}
+    state = PartitionRegistration(0, (1, 2, 3), -1, 7, (1, 2), version=3, in_sync_epochs={1: 10})
     assert with_incarnations(state, 25, brokers).in_sync_epochs == {1: 10, 2: assumed}
 
 
 @pytest.mark.parametrize("query", [LogEndQuery(6, 30), LogEndQuery(7, 29)])
 def test_an_answer_of_another_time_or_incarnation_is_none(query: LogEndQuery) -> None:
-    assert context_of(answer=LogEndAnswer(ASKED, FULL, None)).health(ORDERS).answers == {2: FULL}
-    assert context_of(answer=LogEndAnswer(query, FULL, None)).health(ORDERS).answers == {}
+    assert context_of(response=LogEndResponse(ASKED, FULL, None)).health(ORDERS).responses == {2: FULL}
+    assert context_of(response=LogEndResponse(query, FULL, None)).health(ORDERS).responses == {}
 
 
 def test_min_isr_is_the_topics_own_or_that_of_the_cluster() -> None:

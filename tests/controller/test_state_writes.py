@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.fenced_store import FencedStore
 from tidelog.controller.registration import ControllerFence, prepare_store
 from tidelog.controller.state_writes import write_states
@@ -11,7 +11,7 @@ from tidelog.store.interface import Operation, Result, StoreUnavailable
 from tidelog.store.memory import MemoryStore
 from tidelog.types import TopicPartition
 
-NEW = Partition(0, (1, 2), 1, 0, (1, 2), controller_epoch=1, version=-1)
+NEW = PartitionRegistration(0, (1, 2), 1, 0, (1, 2), controller_epoch=1, version=-1)
 
 
 class ForgetfulStore(MemoryStore):
@@ -19,14 +19,14 @@ class ForgetfulStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.answers_to_lose = 0
+        self.responses_to_lose = 0
         self.transactions = 0
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         results = await super().multi(operations)
         self.transactions += 1
-        if self.answers_to_lose:
-            self.answers_to_lose -= 1
+        if self.responses_to_lose:
+            self.responses_to_lose -= 1
             raise StoreUnavailable
         return results
 
@@ -40,7 +40,7 @@ async def prepared() -> tuple[ForgetfulStore, FencedStore]:
     return store, FencedStore(store, ControllerFence(1, 0))
 
 
-def partitions(count: int) -> dict[TopicPartition, Partition]:
+def partitions(count: int) -> dict[TopicPartition, PartitionRegistration]:
     return {TopicPartition("orders", index): replace(NEW, index=index) for index in range(count)}
 
 
@@ -83,12 +83,12 @@ def test_a_state_that_somebody_else_changed_is_lost_and_the_others_are_written()
 
 def test_a_write_whose_answer_was_lost_is_found_to_be_done() -> None:
     async def scenario() -> None:
-        for answers_to_lose in (1, 2, 3):
+        for responses_to_lose in (1, 2, 3):
             raw, store = await prepared()
-            raw.answers_to_lose = answers_to_lose
+            raw.responses_to_lose = responses_to_lose
             created = await write_states(store, partitions(2))
             assert not created.lost
-            raw.answers_to_lose = answers_to_lose
+            raw.responses_to_lose = responses_to_lose
             changed = await write_states(store, created.written)
             assert not changed.lost
             assert [each.version for each in changed.written.values()] == [1, 1]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker
+from tidelog.cluster.image import BrokerRegistration
 from tidelog.cluster.inventory import Backup, FoundLog, Inventory
 from tidelog.cluster.znodes import ClusterNode, TakeoverState
 from tidelog.config.listeners import Endpoint
@@ -68,7 +68,7 @@ async def joined(state: MemoryStoreState, *inventories: Inventory) -> dict[int, 
         await find_cluster_id(store, SeededRandomness(1), "cluster")
         await publish_inventory(store, inventory)
         endpoint = Endpoint("PLAINTEXT", f"host-{inventory.broker_id}", 9092, "PLAINTEXT")
-        await register_broker(store, Broker(inventory.broker_id, (endpoint,)), clock())
+        await register_broker(store, BrokerRegistration(inventory.broker_id, (endpoint,)), clock())
     return stores
 
 

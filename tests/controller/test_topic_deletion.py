@@ -1,6 +1,6 @@
 from tests.controller.controlled_cluster import ControlledCluster, on_virtual_time
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.store.interface import Create
@@ -161,7 +161,7 @@ def test_a_request_to_delete_an_unknown_topic_is_removed() -> None:
 def test_a_topic_that_is_created_and_deleted_at_once_is_not_forgotten() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
-        topic = znodes.encode_topic(b"o" * 16, [Partition(0, (1, 2), -1, 0, (), version=-1)])
+        topic = znodes.encode_topic(b"o" * 16, [PartitionRegistration(0, (1, 2), -1, 0, (), version=-1)])
         await cluster.store.multi(
             [Create(znodes.delete_topic_path("orders")), Create(znodes.topic_path("orders"), topic)]
         )

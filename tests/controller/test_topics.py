@@ -76,14 +76,14 @@ def test_validate_only_answers_and_creates_nothing() -> None:
         assert outcome.error is None
         assert outcome.topic is not None
         assert len(outcome.topic.partitions) == 2
-        refused = await cluster.topics.create_topic(NewTopic("orders", 2, 2), validate_only=True)
-        assert isinstance(refused.error, InvalidReplicationFactor)
+        rejected = await cluster.topics.create_topic(NewTopic("orders", 2, 2), validate_only=True)
+        assert isinstance(rejected.error, InvalidReplicationFactor)
         assert cluster.nodes() == before
 
     asyncio.run(scenario())
 
 
-REFUSED: list[tuple[NewTopic, type[KafkaError], str]] = [
+REJECTED: list[tuple[NewTopic, type[KafkaError], str]] = [
     (NewTopic("a b"), InvalidTopic, "Topic name is invalid"),
     (NewTopic(""), InvalidTopic, "the empty string is not allowed"),
     (NewTopic("existing.topic"), TopicAlreadyExists, "Topic 'existing.topic' already exists."),
@@ -108,7 +108,7 @@ REFUSED: list[tuple[NewTopic, type[KafkaError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "error", "message"), REFUSED, ids=lambda found: str(found)[:60])
+@pytest.mark.parametrize(("request_", "error", "message"), REJECTED, ids=lambda found: str(found)[:60])
 def test_a_refused_topic_creates_nothing(request_: NewTopic, error: type[KafkaError], message: str) -> None:
     async def scenario() -> None:
         cluster = await Cluster.start(brokers=2)
@@ -177,8 +177,8 @@ def test_a_deletion_is_asked_for_by_a_node_and_asking_twice_is_asking_once() -> 
             assert [outcome.topic_id for outcome in outcomes] == [outcome.topic_id for outcome in created]
         asked = {"/admin/delete_topics/by-name": b"", "/admin/delete_topics/by-id": b""}
         assert cluster.nodes() == {**before, **asked}
-        (refused,) = await cluster.topics.create_partitions([MorePartitions("by-name", 4)])
-        assert isinstance(refused.error, InvalidTopic)
+        (rejected,) = await cluster.topics.create_partitions([MorePartitions("by-name", 4)])
+        assert isinstance(rejected.error, InvalidTopic)
         (exists,) = await cluster.topics.create_topics([NewTopic("by-id")])
         assert isinstance(exists.error, TopicAlreadyExists)
 
@@ -260,7 +260,7 @@ def test_topic_that_grows_while_its_replicas_move_has_the_replication_factor_of_
     asyncio.run(scenario())
 
 
-GROWTH_REFUSED: list[tuple[MorePartitions, type[KafkaError], str]] = [
+GROWTH_REJECTED: list[tuple[MorePartitions, type[KafkaError], str]] = [
     (MorePartitions("none", 2), UnknownTopicOrPartition, "does not exist"),
     (MorePartitions("orders", 2), InvalidPartitions, "Topic already has 2 partition(s)."),
     (MorePartitions("orders", 1), InvalidPartitions, "would not be an increase"),
@@ -271,7 +271,7 @@ GROWTH_REFUSED: list[tuple[MorePartitions, type[KafkaError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "error", "message"), GROWTH_REFUSED, ids=lambda found: str(found)[:60])
+@pytest.mark.parametrize(("request_", "error", "message"), GROWTH_REJECTED, ids=lambda found: str(found)[:60])
 def test_growth_that_is_refused_changes_nothing(
     request_: MorePartitions, error: type[KafkaError], message: str
 ) -> None:

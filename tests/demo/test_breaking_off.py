@@ -11,7 +11,7 @@ import pytest
 from tidelog.runtime.process_identity import identity_of
 
 ROOT = Path(__file__).parents[2]
-TIME_LIMIT_SECONDS = 60
+TIME_LIMIT_S = 60
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -24,7 +24,7 @@ def test_tour_that_is_broken_off_leaves_nothing_behind(tmp_path: Path, number: s
             assert len(brokers) == 3
             assert None not in brokers
             tour.send_signal(number)
-            rest = tour.communicate(timeout=TIME_LIMIT_SECONDS)[0]
+            rest = tour.communicate(timeout=TIME_LIMIT_S)[0]
         finally:
             tour.kill()
     assert tour.returncode == 130, said + rest

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from tidelog.cluster.image import ClusterImage, Partition, Topic
+from tidelog.cluster.image import ClusterImage, PartitionRegistration, Topic
 from tidelog.errors import KafkaError
 from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.group import Caller, GroupSettings
@@ -47,7 +47,7 @@ class Cluster:
         self.image = replace(self.image, group_configs={**self.image.group_configs, group_id: configs})
 
     def _put(self, name: str, topic_id: bytes, partition_count: int) -> None:
-        partitions = tuple(Partition(index, (1,), 1, 0, (1,)) for index in range(partition_count))
+        partitions = tuple(PartitionRegistration(index, (1,), 1, 0, (1,)) for index in range(partition_count))
         self.image = self.image.with_topics(Topic(name, topic_id, partitions))
 
     def partitions_of(self, *names: str) -> set[tuple[bytes, int]]:

@@ -7,7 +7,7 @@ from tidelog.cluster.image import ClusterImage
 from tidelog.errors import KafkaError
 from tidelog.groups.group import NO_GENERATION, NO_MEMBER, Caller, GroupSettings
 from tidelog.groups.machine import GroupMachine
-from tidelog.groups.transaction_guards import TransactionGuard
+from tidelog.groups.transaction_guards import OffsetCommitGuard
 from tidelog.protocol.codec import encode
 from tidelog.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.protocol.messages.delete_groups import DeleteGroupsResponse
@@ -129,7 +129,7 @@ class Clients:
         member: str = NO_MEMBER,
         generation: int = NO_GENERATION,
         metadata: str = "",
-        guard: TransactionGuard | None = None,
+        guard: OffsetCommitGuard | None = None,
         version: int = 4,
     ) -> int:
         wanted = TxnOffsetCommitRequestPartition(partition, offset, -1, metadata)
@@ -153,8 +153,8 @@ class Clients:
         self.shard.machine.offsets.guards.remove(held)
         return response.topics[0].partitions[0].error_code
 
-    def guard(self, producer: Producer) -> TransactionGuard:
-        guard = TransactionGuard(producer.producer_id)
+    def guard(self, producer: Producer) -> OffsetCommitGuard:
+        guard = OffsetCommitGuard(producer.producer_id)
         self.ask(
             TxnOffsetCommitResponse,
             lambda machine, reply, effects: machine.offsets.guard_transaction(guard, reply, effects),

@@ -97,7 +97,7 @@ def test_group_makes_only_moves_of_the_table(target: GroupState) -> None:
 # -- offsets
 
 
-def refusal(group: ClassicGroup, member: Membership, *, is_transactional: bool = False) -> type[KafkaError] | None:
+def rejection(group: ClassicGroup, member: Membership, *, is_transactional: bool = False) -> type[KafkaError] | None:
     try:
         group.check_offset_commit(member, is_transactional=is_transactional, api_version=9)
     except KafkaError as error:
@@ -107,32 +107,32 @@ def refusal(group: ClassicGroup, member: Membership, *, is_transactional: bool =
 
 def test_anybody_without_a_generation_commits_offsets_to_an_empty_group() -> None:
     group = ClassicGroup("readers", NOW_MS)
-    assert refusal(group, Membership()) is None
-    assert refusal(group, Membership("m")) is None
-    assert refusal(group, Membership("m", 0)) is UnknownMemberId
+    assert rejection(group, Membership()) is None
+    assert rejection(group, Membership("m")) is None
+    assert rejection(group, Membership("m", 0)) is UnknownMemberId
 
 
 def test_only_members_of_the_generation_commit_offsets_to_a_group_with_members() -> None:
     coordinator = Coordinator()
     (member,) = coordinator.stable(1)
     group = coordinator.group
-    assert refusal(group, Membership(member, 1)) is None
-    assert refusal(group, Membership(member, 2)) is IllegalGeneration
-    assert refusal(group, Membership(member)) is IllegalGeneration
-    assert refusal(group, Membership("nobody", 1)) is UnknownMemberId
-    assert refusal(group, Membership()) is UnknownMemberId
-    assert refusal(group, Membership(), is_transactional=True) is None
-    assert refusal(group, Membership(member, 2), is_transactional=True) is IllegalGeneration
+    assert rejection(group, Membership(member, 1)) is None
+    assert rejection(group, Membership(member, 2)) is IllegalGeneration
+    assert rejection(group, Membership(member)) is IllegalGeneration
+    assert rejection(group, Membership("nobody", 1)) is UnknownMemberId
+    assert rejection(group, Membership()) is UnknownMemberId
+    assert rejection(group, Membership(), is_transactional=True) is None
+    assert rejection(group, Membership(member, 2), is_transactional=True) is IllegalGeneration
 
 
 def test_offsets_are_committed_while_members_join_but_not_between_join_and_sync() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.stable(2)
     coordinator.join(leader)
-    assert refusal(coordinator.group, Membership(follower, 1)) is None
+    assert rejection(coordinator.group, Membership(follower, 1)) is None
     coordinator.join(follower)
-    assert refusal(coordinator.group, Membership(follower, 2)) is RebalanceInProgress
-    assert refusal(coordinator.group, Membership(follower, 2), is_transactional=True) is None
+    assert rejection(coordinator.group, Membership(follower, 2)) is RebalanceInProgress
+    assert rejection(coordinator.group, Membership(follower, 2), is_transactional=True) is None
 
 
 def test_offsets_count_as_unused_since_the_group_is_empty() -> None:

@@ -278,11 +278,11 @@ def test_new_group_is_written_down_before_anybody_is_in_it() -> None:
 @pytest.mark.parametrize("delay_ms", [0, DELAY_MS])
 def test_group_that_cannot_be_written_down_is_not_there(delay_ms: int) -> None:
     coordinator = Coordinator(group_initial_rebalance_delay_ms=delay_ms)
-    coordinator.shard.refusal = CoordinatorNotAvailable()
+    coordinator.shard.rejection = CoordinatorNotAvailable()
     assert coordinator.join(version=3).error == CoordinatorNotAvailable.code
     assert coordinator.shard.machine.groups == {}
     assert coordinator.shard.timers == {}
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     assert coordinator.join().error == MemberIdRequired.code
 
 

@@ -84,10 +84,10 @@ def test_rebalance_goes_on_when_the_one_it_waits_for_leaves() -> None:
 def test_leaving_that_cannot_be_written_fails_but_the_member_is_gone() -> None:
     coordinator = Coordinator()
     (member,) = coordinator.stable(1)
-    coordinator.shard.refusal = CoordinatorNotAvailable()
+    coordinator.shard.rejection = CoordinatorNotAvailable()
     assert coordinator.leave(leaving(member)).error == CoordinatorNotAvailable.code
     assert coordinator.group.state is GroupState.EMPTY
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     _, joined = coordinator.enter()
     coordinator.shard.advance(DELAY_MS)
     assert joined.joined.generation_id == 3

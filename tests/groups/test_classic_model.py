@@ -141,12 +141,12 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def cannot_write(self) -> None:
-        self.coordinator.shard.refusal = CoordinatorNotAvailable()
+        self.coordinator.shard.rejection = CoordinatorNotAvailable()
 
-    @precondition(lambda self: self.coordinator.shard.refusal is not None)
+    @precondition(lambda self: self.coordinator.shard.rejection is not None)
     @rule()
     def can_write(self) -> None:
-        self.coordinator.shard.refusal = None
+        self.coordinator.shard.rejection = None
 
     @rule()
     def move(self) -> None:
@@ -272,7 +272,7 @@ class Life(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Left alone, everybody who waits is answered."""
-        self.coordinator.shard.refusal = None
+        self.coordinator.shard.rejection = None
         self.coordinator.shard.advance(10 * REBALANCE_MS)
         assert all(answered.is_given for answered in self.asked)
         group = self._group()

@@ -108,7 +108,7 @@ def test_static_members_that_are_all_away_are_waited_for() -> None:
 def test_static_member_that_cannot_be_written_down_is_not_replaced() -> None:
     coordinator = Coordinator()
     (old,) = coordinator.static("a")
-    coordinator.shard.refusal = CoordinatorNotAvailable()
+    coordinator.shard.rejection = CoordinatorNotAvailable()
     assert coordinator.join(instance="a").error == CoordinatorNotAvailable.code
     assert coordinator.heartbeat(old, 1, instance="a") == NO_ERROR
     assert coordinator.group.members.leader_id == old

@@ -86,23 +86,25 @@ def test_sync_during_a_rebalance_is_sent_back_to_join() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "answer"),
+    ("rejection", "response"),
     [
         (CoordinatorNotAvailable(), CoordinatorNotAvailable),
         (NotCoordinator(), NotCoordinator),
         (MessageTooLarge(), UnknownServerError),
     ],
 )
-def test_assignment_that_cannot_be_written_is_given_to_nobody(refusal: KafkaError, answer: type[KafkaError]) -> None:
+def test_assignment_that_cannot_be_written_is_given_to_nobody(
+    rejection: KafkaError, response: type[KafkaError]
+) -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.two_that_have_joined()
     waiting = coordinator.sync(follower, 1)
-    coordinator.shard.refusal = refusal
+    coordinator.shard.rejection = rejection
     own = coordinator.sync(leader, 1, {leader: b"one", follower: b"two"})
-    assert own.error == waiting.error == answer.code
+    assert own.error == waiting.error == response.code
     assert coordinator.group.state is GroupState.PREPARING_REBALANCE
 
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     joins = [coordinator.join(leader), coordinator.join(follower)]
     assert [joined.joined.generation_id for joined in joins] == [2, 2]
 

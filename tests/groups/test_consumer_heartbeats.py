@@ -277,12 +277,12 @@ def test_a_full_group_takes_nobody_else(cluster: Cluster) -> None:
 def test_a_write_that_is_refused_changes_nothing(coordinator: Coordinator, cluster: Cluster) -> None:
     coordinator.join("m1")
     before = dict(durable(coordinator.group))
-    coordinator.shard.refusal = GroupIdNotFound()
+    coordinator.shard.rejection = GroupIdNotFound()
     assert isinstance(coordinator.join("m2"), GroupIdNotFound)
     cluster.grow_topic("a", 6)
     assert isinstance(coordinator.heartbeat("m1", 1), GroupIdNotFound)
     assert durable(coordinator.group) == before
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     assert told(coordinator.heartbeat("m1", 1)) == cluster.partitions_of("a")
 
 

@@ -15,7 +15,7 @@ from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.group import GroupSettings
 
 PARTITIONS = 6
-MOST_MEMBERS = 5
+MAX_MEMBERS = 5
 TICK_MS = 2_000
 
 
@@ -35,7 +35,7 @@ class Mixture:
     # -- what may happen
 
     def happen(self) -> None:
-        may_join = len(self.new) + len(self.old) < MOST_MEMBERS
+        may_join = len(self.new) + len(self.old) < MAX_MEMBERS
         actions = [self.go_on_new, self.go_on_new, self.give_up, self.go_on_old, self.go_on_old, self.fail_over]
         actions += [self.add_new, self.add_old] if may_join else []
         actions += [self.remove_new] if len(self.new) > 1 else []
@@ -121,7 +121,7 @@ class Mixture:
         assert not used or max(used.values()) == 1, used
 
     def come_to_rest(self) -> None:
-        for _ in range(12 * MOST_MEMBERS):
+        for _ in range(12 * MAX_MEMBERS):
             for client in self.new:
                 client.give_up()
                 self.send(client)

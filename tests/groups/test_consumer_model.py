@@ -42,7 +42,7 @@ SUBSCRIPTIONS: list[dict[str, Any]] = [
 ]
 WANTED = [{"a"}, {"a", "b"}, {"b", "c"}, {"a", "b"}, {"b", "c"}]
 REJOIN = (FencedMemberEpoch, UnknownMemberId, FencedInstanceId, GroupIdNotFound)
-MOST_MEMBERS = 5
+MAX_MEMBERS = 5
 
 
 class Client:
@@ -106,7 +106,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
 
     # -- what may happen
 
-    @precondition(lambda self: self.alive_count() < MOST_MEMBERS)
+    @precondition(lambda self: self.alive_count() < MAX_MEMBERS)
     @rule(subscription=st.integers(0, len(SUBSCRIPTIONS) - 1), instance_id=st.sampled_from([None, None, "i1", "i2"]))
     def join(self, subscription: int, instance_id: str | None) -> None:
         self.client_count += 1
@@ -117,11 +117,11 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             del self.clients[client.member_id]
 
     @precondition(lambda self: self.clients)
-    @rule(data=st.data(), is_lost=st.booleans(), is_refused=st.booleans())
-    def heartbeat(self, data: st.DataObject, is_lost: bool, is_refused: bool) -> None:
+    @rule(data=st.data(), is_lost=st.booleans(), is_rejected=st.booleans())
+    def heartbeat(self, data: st.DataObject, is_lost: bool, is_rejected: bool) -> None:
         client = self.draw(data)
         if client is not None:
-            self.send(client, is_lost=is_lost, is_refused=is_refused and is_lost)
+            self.send(client, is_lost=is_lost, is_rejected=is_rejected and is_lost)
 
     @rule(is_giving_up=st.booleans())
     def go_on(self, is_giving_up: bool) -> None:
@@ -194,7 +194,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         for _ in range(6):
             self.everybody_goes_on()
             self.coordinator.shard.advance(REBALANCE_TIMEOUT_MS - 1)
-        for _ in range(4 * (MOST_MEMBERS + 1)):
+        for _ in range(4 * (MAX_MEMBERS + 1)):
             self.everybody_goes_on()
             self.coordinator.shard.advance(1_000)
         self.clients = {key: client for key, client in self.clients.items() if not client.is_dead}
@@ -225,10 +225,10 @@ class ConsumerGroupModel(RuleBasedStateMachine):
                 client.give_up()
                 self.send(client)
 
-    def send(self, client: Client, *, is_lost: bool = False, is_refused: bool = False) -> None:
-        self.coordinator.shard.refusal = CoordinatorNotAvailable() if is_refused else None
+    def send(self, client: Client, *, is_lost: bool = False, is_rejected: bool = False) -> None:
+        self.coordinator.shard.rejection = CoordinatorNotAvailable() if is_rejected else None
         outcome = self.coordinator.heartbeat(client.member_id, client.epoch, **client.fields())
-        self.coordinator.shard.refusal = None
+        self.coordinator.shard.rejection = None
         if is_lost or isinstance(outcome, CoordinatorNotAvailable):
             client.is_unsure = True
         elif isinstance(outcome, REJOIN):

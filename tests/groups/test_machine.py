@@ -82,7 +82,7 @@ class TestGroups:
 
     def test_a_deletion_that_cannot_be_written_deletes_nothing(self, clients: Clients) -> None:
         clients.commit(5)
-        clients.shard.refusal = NotEnoughReplicas()
+        clients.shard.rejection = NotEnoughReplicas()
         with pytest.raises(NotEnoughReplicas):
             clients.delete_group()
         assert clients.fetch() == [5]

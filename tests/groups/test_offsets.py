@@ -17,7 +17,7 @@ from tidelog.errors import (
 )
 from tidelog.groups.expiry import CONTINUE_AFTER_MS, EXPIRE_OFFSETS, MAX_CHECKED, MAX_TOMBSTONES
 from tidelog.groups.group import GroupSettings
-from tidelog.groups.transaction_guards import TransactionGuard
+from tidelog.groups.transaction_guards import OffsetCommitGuard
 from tidelog.replicated.machine import Producer
 from tidelog.replicated.memory_shard import WrittenStep
 
@@ -70,7 +70,7 @@ class TestCommitting:
         assert clients.fetch() == [5]
 
     def test_a_commit_that_cannot_be_written_changes_nothing(self, clients: Clients) -> None:
-        clients.shard.refusal = NotEnoughReplicas()
+        clients.shard.rejection = NotEnoughReplicas()
         with pytest.raises(NotEnoughReplicas):
             clients.commit(5)
         assert clients.listed() == {}
@@ -230,7 +230,7 @@ class TestTransactions:
 
     def test_a_guard_of_an_earlier_coordinator_does_not_count(self, clients: Clients) -> None:
         with pytest.raises(NotCoordinator):
-            clients.commit_in_transaction(FIRST, 5, guard=TransactionGuard(FIRST.producer_id))
+            clients.commit_in_transaction(FIRST, 5, guard=OffsetCommitGuard(FIRST.producer_id))
 
 
 class TestDeleting:
@@ -354,10 +354,10 @@ class TestExpiry:
 
     def test_what_could_not_be_written_is_tried_again(self, clients: Clients) -> None:
         clients.commit(5)
-        clients.shard.refusal = NotEnoughReplicas()
+        clients.shard.rejection = NotEnoughReplicas()
         clients.shard.advance(WEEK_MS + 11 * MINUTE_MS)
         assert clients.fetch() == [5]
-        clients.shard.refusal = None
+        clients.shard.rejection = None
         clients.shard.advance(11 * MINUTE_MS)
         assert clients.listed() == {}
 
@@ -387,9 +387,9 @@ class TestDeletedTopics:
 
     def test_a_step_that_could_not_be_written_is_tried_again(self, clients: Clients) -> None:
         clients.commit(5, topic_id=OLD_ID)
-        clients.shard.refusal = NotEnoughReplicas()
+        clients.shard.rejection = NotEnoughReplicas()
         self.forget(clients, orders=OLD_ID)
-        clients.shard.refusal = None
+        clients.shard.rejection = None
         clients.shard.advance(MINUTE_MS)
         assert clients.fetch() == [-1]
 

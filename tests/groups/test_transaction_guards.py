@@ -3,11 +3,11 @@
 import pytest
 
 from tidelog.errors import InvalidTxnState, NotCoordinator
-from tidelog.groups.transaction_guards import TransactionGuard, TransactionGuards
+from tidelog.groups.transaction_guards import OffsetCommitGuard, OffsetCommitGuards
 
 
-def is_broken_by_marker(guard: TransactionGuard, marker_epoch: int) -> bool:
-    guards = TransactionGuards()
+def is_broken_by_marker(guard: OffsetCommitGuard, marker_epoch: int) -> bool:
+    guards = OffsetCommitGuards()
     guards.add(guard)
     guards.on_transaction_ended(7, marker_epoch)
     try:
@@ -18,17 +18,17 @@ def is_broken_by_marker(guard: TransactionGuard, marker_epoch: int) -> bool:
 
 
 def test_any_marker_may_end_a_transaction_that_shares_its_epoch_with_others() -> None:
-    assert is_broken_by_marker(TransactionGuard(7), 3)
+    assert is_broken_by_marker(OffsetCommitGuard(7), 3)
 
 
 def test_the_marker_of_the_transaction_before_is_told_by_its_epoch() -> None:
-    assert not is_broken_by_marker(TransactionGuard(7, 3), 3)
-    assert is_broken_by_marker(TransactionGuard(7, 3), 4)
-    assert is_broken_by_marker(TransactionGuard(7, 2**15 - 1), 2**15 - 1)
+    assert not is_broken_by_marker(OffsetCommitGuard(7, 3), 3)
+    assert is_broken_by_marker(OffsetCommitGuard(7, 3), 4)
+    assert is_broken_by_marker(OffsetCommitGuard(7, 2**15 - 1), 2**15 - 1)
 
 
 def test_a_guard_that_was_let_go_guards_nothing() -> None:
-    guards, guard = TransactionGuards(), TransactionGuard(7)
+    guards, guard = OffsetCommitGuards(), OffsetCommitGuard(7)
     guards.add(guard)
     guards.remove(guard)
     with pytest.raises(NotCoordinator):

@@ -116,7 +116,7 @@ def test_records_are_checked_in_pieces_as_they_are_whole(kernel: ModuleType, roo
 
 @pytest.mark.parametrize("kernel", BOTH)
 @pytest.mark.parametrize(
-    ("base", "delta", "is_refused"),
+    ("base", "delta", "is_rejected"),
     [
         (NOW_MS, 1000, False),
         (NOW_MS, 1001, True),
@@ -130,10 +130,10 @@ def test_records_are_checked_in_pieces_as_they_are_whole(kernel: ModuleType, roo
         (0, NOW_MS, False),
     ],
 )
-def test_timestamps_are_compared_without_overflow(kernel: ModuleType, base: int, delta: int, is_refused: bool) -> None:
+def test_timestamps_are_compared_without_overflow(kernel: ModuleType, base: int, delta: int, is_rejected: bool) -> None:
     found = kernel.RecordCheck(record(body(0, delta)), 0, 1, base, NOW_MS - 1000, NOW_MS + 1000, False, 10)
     assert found.advance(10)
-    assert found.listed == ([interpreted.BAD_TIMESTAMP] if is_refused else [])
+    assert found.listed == ([interpreted.BAD_TIMESTAMP] if is_rejected else [])
 
 
 @pytest.mark.parametrize("kernel", BOTH)

@@ -45,8 +45,8 @@ CLUSTER_TARGETS = (
 )
 HASTE = 0.25
 """So many kills do not wait until the pipeline has recovered from the last one."""
-LONGEST_PAUSE_S = 1.5
-LONGEST_HASTY_PAUSE_S = 6.0
+MAX_PAUSE_S = 1.5
+MAX_HASTY_PAUSE_S = 6.0
 ENDING_THE_DRIVER = frozenset({Target.DRIVER, Target.DRIVER_PYTHON, Target.DRIVER_JAVA})
 
 
@@ -67,4 +67,4 @@ def planned_kills(count: int, chance: random.Random, *, has_executors: bool) -> 
 
 def _planned(target: Target, chance: random.Random) -> PlannedKill:
     is_hasty = chance.random() < HASTE
-    return PlannedKill(target, is_hasty, chance.uniform(0, LONGEST_HASTY_PAUSE_S if is_hasty else LONGEST_PAUSE_S))
+    return PlannedKill(target, is_hasty, chance.uniform(0, MAX_HASTY_PAUSE_S if is_hasty else MAX_PAUSE_S))

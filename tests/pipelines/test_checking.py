@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.pipelines.checks import machine_checks
-from tidelog.pipelines.checks.cluster_checks import ClusterAnswer, NoAnswer
+from tidelog.pipelines.checks.cluster_checks import ClusterResponse, NoResponse
 from tidelog.pipelines.checks.pipeline_checks import Checked, check_file
 
 HEAD = """\
@@ -36,24 +36,24 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "orders.toml"
 
 
-def checked(file: Path, text: str, answer: ClusterAnswer | None = None) -> Checked:
+def checked(file: Path, text: str, response: ClusterResponse | None = None) -> Checked:
     """With an answer: asks this cluster, whatever its address."""
     file.write_text(text)
     return check_file(
         file,
-        is_offline=answer is None,
+        is_offline=response is None,
         state_directory=str(file.parent / "state"),
         environment={},
-        ask=lambda bootstrap: answer or ClusterAnswer(frozenset(), creates_topics=True),
+        ask=lambda bootstrap: response or ClusterResponse(frozenset(), creates_topics=True),
     )
 
 
-def findings(file: Path, text: str, answer: ClusterAnswer | None = None) -> list[str]:
-    return [found.text("f") for found in checked(file, text, answer).findings]
+def findings(file: Path, text: str, response: ClusterResponse | None = None) -> list[str]:
+    return [found.text("f") for found in checked(file, text, response).findings]
 
 
-def cluster(*topics: str, creates_topics: bool = True) -> ClusterAnswer:
-    return ClusterAnswer(frozenset(topics), creates_topics)
+def cluster(*topics: str, creates_topics: bool = True) -> ClusterResponse:
+    return ClusterResponse(frozenset(topics), creates_topics)
 
 
 # -- references
@@ -210,8 +210,8 @@ def test_pattern_without_a_topic_is_a_warning(file: Path) -> None:
 
 
 def test_brokers_that_do_not_answer_are_told_once_where_they_are_named(file: Path) -> None:
-    def nobody(bootstrap: str) -> ClusterAnswer:
-        raise NoAnswer("Connection refused")
+    def nobody(bootstrap: str) -> ClusterResponse:
+        raise NoResponse("Connection refused")
 
     file.write_text('[pipeline]\nbootstrap = "nobody:1"\n' + HEAD + COPY + 'bootstrap = "other:2"\n')
     found = check_file(file, state_directory=str(file.parent), environment={}, ask=nobody).findings
@@ -253,7 +253,7 @@ def test_topic_that_another_sink_fills_may_be_read(file: Path) -> None:
 
 
 def test_offline_asks_nobody(file: Path) -> None:
-    def forbidden(bootstrap: str) -> ClusterAnswer:
+    def forbidden(bootstrap: str) -> ClusterResponse:
         raise AssertionError(bootstrap)
 
     file.write_text(HEAD + COPY)

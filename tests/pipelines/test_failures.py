@@ -181,9 +181,9 @@ def test_causes_tell_what_the_message_does_not(message: str, trace: str, sentenc
 
 
 def test_what_fails_after_java_is_gone_is_not_the_reason() -> None:
-    refused = ConnectionRefusedError(111, "Connection refused")
-    refused.__context__ = RuntimeError("Answer from Java side is empty")
-    assert failure_of_exception(refused) == Failure("Spark's Java process ended unexpectedly")
+    rejected = ConnectionRefusedError(111, "Connection refused")
+    rejected.__context__ = RuntimeError("Answer from Java side is empty")
+    assert failure_of_exception(rejected) == Failure("Spark's Java process ended unexpectedly")
 
 
 def test_a_full_disk_does_not_pass() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.local_cluster import LocalCluster, local_cluster
 from tests.cli.process import tidelog
 
-TIME_LIMIT_SECONDS = 240
+TIME_LIMIT_S = 240
 COMMAND = "#   "
 UP = "tidelog up --detach"
 ORDERS = 1000
@@ -48,7 +48,7 @@ def typed(commands: list[str], cluster: LocalCluster, directory: Path) -> str:
         ["bash", "-e", "-o", "pipefail", "-c", "\n".join(commands)],
         capture_output=True,
         text=True,
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=TIME_LIMIT_S,
         cwd=directory,
         env=os.environ | environment,
         check=False,

@@ -29,12 +29,12 @@ from tidelog.pipelines.definition.model import (
     Watermark,
     WindowStep,
 )
-from tidelog.pipelines.replay.replay import Replay, definition_files, planned, refuse_older_definition, table_sinks
+from tidelog.pipelines.replay.replay import Replay, definition_files, planned, reject_older_definition, table_sinks
 from tidelog.pipelines.replay.replay_progress import Parts, ProgressPrinter, line_of
-from tidelog.pipelines.replay.replay_start import ReplayRefused, parse_start
+from tidelog.pipelines.replay.replay_start import ReplayRejected, parse_start
 from tidelog.pipelines.replay.topic_ranges import Range, ends_by_source, plan, plan_further, range_options
 from tidelog.pipelines.running.failures import PipelineFailed
-from tidelog.pipelines.running.pipeline_state import PipelineState, StateRefused
+from tidelog.pipelines.running.pipeline_state import PipelineState, StateRejected
 from tidelog.pipelines.running.query_runner import Runner
 from tidelog.pipelines.tables.exactly_once_writer import read_table
 from tidelog.spark.offset_json import Positions
@@ -76,7 +76,7 @@ def test_all_tables_are_replayed_or_the_one_that_is_named() -> None:
     ],
 )
 def test_what_has_no_tables_is_refused(pipeline: Pipeline | ModulePipeline, wanted: str | None, told: str) -> None:
-    with pytest.raises(ReplayRefused, match=told):
+    with pytest.raises(ReplayRejected, match=told):
         table_sinks(pipeline, wanted)
 
 
@@ -85,13 +85,13 @@ def test_a_pipeline_that_runs_with_an_older_definition_is_not_replayed(tmp_path:
     file.write_text("")
     os.utime(file, (0, 0))
     state = PipelineState(tmp_path / "state", "shop")
-    refuse_older_definition(state, [file])
+    reject_older_definition(state, [file])
     with state.running(file):
-        refuse_older_definition(state, [file])
+        reject_older_definition(state, [file])
         os.utime(file, (2**31, 2**31))
-        with pytest.raises(ReplayRefused, match=r"was changed after its start: stop it .*, replay, and run it"):
-            refuse_older_definition(state, [file])
-    refuse_older_definition(state, [file])
+        with pytest.raises(ReplayRejected, match=r"was changed after its start: stop it .*, replay, and run it"):
+            reject_older_definition(state, [file])
+    reject_older_definition(state, [file])
 
 
 def test_the_modules_of_python_steps_belong_to_the_definition(tmp_path: Path) -> None:
@@ -105,12 +105,12 @@ def test_there_is_one_replay_at_a_time_and_only_of_what_has_run(tmp_path: Path) 
     file = tmp_path / "shop.toml"
     file.write_text("")
     state = PipelineState(tmp_path / "state", "shop")
-    with pytest.raises(StateRefused, match="has not run in"), state.replaying(file):
+    with pytest.raises(StateRejected, match="has not run in"), state.replaying(file):
         pass
     with state.running(file), state.replaying(file):
-        with pytest.raises(StateRefused, match="is already being replayed"), state.replaying(file):
+        with pytest.raises(StateRejected, match="is already being replayed"), state.replaying(file):
             pass
-        with pytest.raises(StateRefused, match="belongs to"), state.replaying(tmp_path / "copy.toml"):
+        with pytest.raises(StateRejected, match="belongs to"), state.replaying(tmp_path / "copy.toml"):
             pass
     with state.replaying(file):
         pass
@@ -118,7 +118,7 @@ def test_there_is_one_replay_at_a_time_and_only_of_what_has_run(tmp_path: Path) 
 
 def test_a_sink_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     state = PipelineState(tmp_path, "shop")
-    with pytest.raises(ReplayRefused, match="sink table: no checkpoint in"), ExitStack() as stack:
+    with pytest.raises(ReplayRejected, match="sink table: no checkpoint in"), ExitStack() as stack:
         planned(pipeline_with(TABLE), None, state, stack)
 
 
@@ -214,7 +214,7 @@ def test_ranges_are_looked_up_in_the_topics_as_they_are(
     further = plan_further(pipeline, Positions({first: 8}, {}), Positions({first: 9, second: 10}, {}))
     assert further == {"orders": Range({first: 8, second: 0}, {first: 9, second: 10})}
 
-    with pytest.raises(ReplayRefused, match="was deleted and created again"):
+    with pytest.raises(ReplayRejected, match="was deleted and created again"):
         plan(pipeline, parse_start(None), until._replace(topic_ids={topic: uuid.uuid4().bytes}))
 
 
@@ -311,14 +311,14 @@ def test_tables_are_replayed_with_new_columns_while_batches_arrive_and_from_an_o
     shop.run()
     assert [row["id"] for row in shop.rows()] == list(range(32))
 
-    with pytest.raises(ReplayRefused, match=r"may have rows of records before .*from offset 10\); .*--yes"):
+    with pytest.raises(ReplayRejected, match=r"may have rows of records before .*from offset 10\); .*--yes"):
         shop.replay("10")
     assert len(shop.rows()) == 32
     shop.replay("10", may_leave_out=True)
     assert [row["id"] for row in shop.rows()] == list(range(20, 32))
 
     shop.sql = "SELECT count(*) AS id FROM orders GROUP BY window(at, '1 minute')"
-    with pytest.raises(ReplayRefused, match="sink table cannot be replayed: a step before it aggregates"):
+    with pytest.raises(ReplayRejected, match="sink table cannot be replayed: a step before it aggregates"):
         shop.replay()
     shop.sql = "SELECT nonsense FROM orders"
     with pytest.raises(PipelineFailed, match=r"step priced: .*nonsense"):

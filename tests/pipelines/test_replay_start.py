@@ -11,13 +11,13 @@ from tidelog.pipelines.replay.replay_start import (
     AtOffset,
     AtOffsets,
     LogFacts,
-    ReplayRefused,
+    ReplayRejected,
     Start,
     declared,
     may_leave_out,
     parse_start,
-    refuse_gap,
-    refuse_unknown_partitions,
+    reject_gap,
+    reject_unknown_partitions,
     starting_offsets,
 )
 from tidelog.pipelines.running.failures import PipelineFailed
@@ -55,7 +55,7 @@ def test_every_form_is_understood(text: str | None, start: Start) -> None:
     ],
 )
 def test_everything_else_is_refused_in_one_sentence(text: str, told: str) -> None:
-    with pytest.raises(ReplayRefused, match=told):
+    with pytest.raises(ReplayRejected, match=told):
         parse_start(text)
 
 
@@ -63,7 +63,7 @@ def test_without_from_the_sources_say_where() -> None:
     assert declared(AsDeclared(), "earliest", "orders") == AtBeginning()
     assert declared(AsDeclared(), "1970-01-01T00:00:01Z", "orders") == AtMoment(1000)
     assert declared(AtOffset(3), "latest", "orders") == AtOffset(3)
-    with pytest.raises(ReplayRefused, match=r"source orders starts at 'latest'.*choose a start with --from"):
+    with pytest.raises(ReplayRejected, match=r"source orders starts at 'latest'.*choose a start with --from"):
         declared(AsDeclared(), "latest", "orders")
 
 
@@ -93,13 +93,13 @@ def test_rows_may_be_lost_if_older_records_are_skipped_or_gone() -> None:
 
 
 def test_partitions_that_were_never_read_cannot_be_named() -> None:
-    refuse_unknown_partitions(AtOffsets({P0: 1}), {P0: 5, P1: 5})
-    with pytest.raises(ReplayRefused, match="--from has orders-1, which the sink has not read"):
-        refuse_unknown_partitions(AtOffsets({P1: 1}), {P0: 5})
+    reject_unknown_partitions(AtOffsets({P0: 1}), {P0: 5, P1: 5})
+    with pytest.raises(ReplayRejected, match="--from has orders-1, which the sink has not read"):
+        reject_unknown_partitions(AtOffsets({P1: 1}), {P0: 5})
 
 
 def test_records_deleted_before_a_replay_could_go_on_end_it() -> None:
-    refuse_gap({P0: 10}, {P0: 20}, LogFacts({P0: 10}, {}))
-    refuse_gap({P0: 20}, {P0: 20}, LogFacts({P0: 30}, {}))
+    reject_gap({P0: 10}, {P0: 20}, LogFacts({P0: 10}, {}))
+    reject_gap({P0: 20}, {P0: 20}, LogFacts({P0: 30}, {}))
     with pytest.raises(PipelineFailed, match="retention deleted records of orders-0 from offset 10 on"):
-        refuse_gap({P0: 10}, {P0: 20}, LogFacts({P0: 11}, {}))
+        reject_gap({P0: 10}, {P0: 20}, LogFacts({P0: 11}, {}))

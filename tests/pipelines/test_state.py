@@ -15,7 +15,7 @@ import pytest
 from tidelog.pipelines.running.pipeline_state import (
     PipelineState,
     RunState,
-    StateRefused,
+    StateRejected,
     default_state_directory,
     list_pipelines,
 )
@@ -86,7 +86,7 @@ def test_run_tells_how_it_goes_and_what_is_not_told_stays(state: PipelineState, 
 def test_second_run_is_refused_with_the_pid_of_the_first(tmp_path: Path, state: PipelineState, file: Path) -> None:
     with running(tmp_path / "state", file) as process:
         before = state.status()
-        with pytest.raises(StateRefused, match=rf"is already running \(pid {process.pid}\)"), state.running(file):
+        with pytest.raises(StateRejected, match=rf"is already running \(pid {process.pid}\)"), state.running(file):
             pass
         assert state.status() == before
 
@@ -122,7 +122,7 @@ def test_stale_pid_of_a_living_stranger_is_never_signalled(state: PipelineState,
     with state.running(file):
         state.report(RunState.RUNNING)
     assert json.loads((state.directory / "lock").read_text())["pid"] == os.getpid()
-    with pytest.raises(StateRefused, match="is not running"):
+    with pytest.raises(StateRejected, match="is not running"):
         state.stop(timeout_s=0)
 
 
@@ -131,7 +131,7 @@ def test_lock_of_somebody_who_has_not_written_himself_down_yet_names_nobody(stat
     with state.running(file):
         (state.directory / "lock").write_text(json.dumps({"pid": os.getpid(), "started": "another boot 1"}))
         assert state.holder() is None
-        with pytest.raises(StateRefused, match="is not running"):
+        with pytest.raises(StateRejected, match="is not running"):
             state.stop(timeout_s=0)
 
 
@@ -159,7 +159,7 @@ def test_name_taken_by_another_file_is_refused_until_that_file_is_gone(state: Pi
     other = file.with_name("other.toml")
     with state.running(file):
         pass
-    with pytest.raises(StateRefused, match="pipeline name orders belongs to"), state.running(other):
+    with pytest.raises(StateRejected, match="pipeline name orders belongs to"), state.running(other):
         pass
     file.unlink()
     with state.running(other):
@@ -170,7 +170,7 @@ def test_damaged_status_is_told(state: PipelineState, file: Path) -> None:
     with state.running(file):
         pass
     (state.directory / "status.json").write_text("{")
-    with pytest.raises(StateRefused, match="is not valid"):
+    with pytest.raises(StateRejected, match="is not valid"):
         state.status()
 
 

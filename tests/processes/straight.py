@@ -13,7 +13,7 @@ VERSION = 12
 """The last one that calls topics by their names."""
 ACKS = (1, -1)
 PATIENCE_S = 30.0
-LARGEST_FRAME_BYTES = 1_000_000
+MAX_FRAME_BYTES = 1_000_000
 
 
 def write_straight(
@@ -32,14 +32,14 @@ def _nothing() -> None:
 
 async def _write(address: str, partition: int, before: Callable[[], None], after: Callable[[], None]) -> list[int]:
     host, _, port = address.partition(":")
-    connection = await ClientConnection.open(SocketNetwork(LARGEST_FRAME_BYTES), host, int(port), "straight")
+    connection = await ClientConnection.open(SocketNetwork(MAX_FRAME_BYTES), host, int(port), "straight")
     try:
         before()
-        answers = [asyncio.create_task(_ask(connection, partition, acks)) for acks in ACKS]
+        responses = [asyncio.create_task(_ask(connection, partition, acks)) for acks in ACKS]
         await asyncio.sleep(0.05)
         await connection.drained()
         after()
-        return [_error_code(answer) for answer in await asyncio.gather(*answers)]
+        return [_error_code(response) for response in await asyncio.gather(*responses)]
     finally:
         connection.close()
 
@@ -51,5 +51,5 @@ async def _ask(connection: ClientConnection, partition: int, acks: int) -> Produ
     return await connection.ask(request, ProduceResponse, timeout_s=PATIENCE_S, version=VERSION)
 
 
-def _error_code(answer: ProduceResponse) -> int:
-    return answer.responses[0].partition_responses[0].error_code
+def _error_code(response: ProduceResponse) -> int:
+    return response.responses[0].partition_responses[0].error_code

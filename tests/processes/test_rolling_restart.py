@@ -14,7 +14,7 @@ from tests.processes.load import PARTITIONS, TOPIC, create_topic, under_load
 from tests.processes.replicas import assert_replicas_identical
 from tidelog.cluster import znodes
 
-LONGEST_SILENCE_S = 3.0
+MAX_SILENCE_S = 3.0
 BALANCED_S = 10.0
 
 
@@ -45,7 +45,7 @@ def test_rolling_restart_reaches_no_client(cluster: Cluster) -> None:
     with under_load(cluster) as load:
         restart_in_turn(cluster, load.writer.wait_for_more, PARTITIONS)
     assert load.reader.errors == []
-    assert load.writer.longest_silence_s() < LONGEST_SILENCE_S
+    assert load.writer.longest_silence_s() < MAX_SILENCE_S
 
 
 @pytest.mark.parametrize("coordination", ["sqlite"], indirect=True)

@@ -18,8 +18,8 @@ def test_leader_that_wakes_up_too_late_acknowledges_nothing(cluster: Cluster) ->
             load.writer.wait_for_more(partitions=others)
 
         # They stand in the socket when it wakes up: it reads them before any of its timers has run.
-        answers = write_straight(cluster.address(leader), 0, before=sleep_too_long, after=broker.wake)
-        assert answers == [NotLeaderOrFollower.code] * len(ACKS)
+        responses = write_straight(cluster.address(leader), 0, before=sleep_too_long, after=broker.wake)
+        assert responses == [NotLeaderOrFollower.code] * len(ACKS)
         load.wait_until_whole()
 
 

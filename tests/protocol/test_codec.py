@@ -118,11 +118,11 @@ def test_records_that_claim_more_than_the_frame_has_are_refused() -> None:
 def test_a_frame_of_very_many_small_elements_is_refused_before_they_are_made() -> None:
     count = MAX_REQUEST_ELEMENTS + 1
     frame = varint(count + 1) + b"\1\0" * count + b"\1\0\0\0"
-    assert_refused_cheaply(frame)
+    assert_rejected_cheaply(frame)
 
 
 def test_very_many_tagged_fields_are_refused_before_they_are_read() -> None:
-    assert_refused_cheaply(ALL_TOPICS_9[:-1] + varint(MAX_REQUEST_ELEMENTS + 1) + b"\5\0" * (MAX_REQUEST_ELEMENTS + 1))
+    assert_rejected_cheaply(ALL_TOPICS_9[:-1] + varint(MAX_REQUEST_ELEMENTS + 1) + b"\5\0" * (MAX_REQUEST_ELEMENTS + 1))
 
 
 def test_many_tagged_fields_count_together() -> None:
@@ -133,7 +133,7 @@ def test_many_tagged_fields_count_together() -> None:
         decode(MetadataRequest, 9, varint(topics + 1) + topic * topics + b"\1\0\0\0")
 
 
-def assert_refused_cheaply(frame: bytes) -> None:
+def assert_rejected_cheaply(frame: bytes) -> None:
     decoder(MetadataRequest, 9)
     started = time.process_time()
     tracemalloc.start()

@@ -64,9 +64,9 @@ def leader_and_isr(version: int) -> LeaderAndIsrRequest:
 
 
 def leader_and_isr_response() -> LeaderAndIsrResponse:
-    refused = LeaderAndIsrPartitionError(partition_index=5, error_code=56)
+    rejected = LeaderAndIsrPartitionError(partition_index=5, error_code=56)
     return LeaderAndIsrResponse(
-        error_code=11, topics=[LeaderAndIsrTopicError(topic_id=TOPIC_ID, partition_errors=[refused])]
+        error_code=11, topics=[LeaderAndIsrTopicError(topic_id=TOPIC_ID, partition_errors=[rejected])]
     )
 
 
@@ -80,8 +80,8 @@ def stop_replica(version: int) -> StopReplicaRequest:
 
 
 def stop_replica_response() -> StopReplicaResponse:
-    refused = StopReplicaPartitionError(topic_name="orders", partition_index=5, error_code=56)
-    return StopReplicaResponse(error_code=11, partition_errors=[refused])
+    rejected = StopReplicaPartitionError(topic_name="orders", partition_index=5, error_code=56)
+    return StopReplicaResponse(error_code=11, partition_errors=[rejected])
 
 
 def update_metadata(version: int) -> UpdateMetadataRequest:

@@ -88,18 +88,18 @@ def mutated_frames(message: type[Message], version: int) -> Iterator[bytes]:
 @for_all_messages
 def test_a_decoder_survives_mutated_frames(message: type[Message], version: int) -> None:
     decode = decoder(message, version)
-    refused = accepted = 0
+    rejected = accepted = 0
     for frame in mutated_frames(message, version):
         try:
             decoded, end = decode(memoryview(frame), 0)
         except MalformedMessage:
-            refused += 1
+            rejected += 1
         else:
             accepted += 1
             assert end <= len(frame)
             encode(decoded, version)  # what was accepted is a message in all its parts
-    assert refused + accepted == FRAMES_EACH
-    assert refused or encode(message(), version) == b"", "the mutations do no harm, so they prove nothing"
+    assert rejected + accepted == FRAMES_EACH
+    assert rejected or encode(message(), version) == b"", "the mutations do no harm, so they prove nothing"
 
 
 def test_the_request_header_survives_mutated_frames() -> None:

@@ -271,33 +271,33 @@ def test_mutated_batches_are_read_or_corrupt_and_nothing_else(codec: Codec) -> N
     chance = random.Random(codec)
     batch = build_batch(SAMPLE[:4], compression=codec)
     marker = build_end_marker(ControlType.ABORT, producer_id=5, producer_epoch=6, coordinator_epoch=7, timestamp=8)
-    refused = 0
+    rejected = 0
     for mutated in mutations(batch, chance):
         try:
             list(records_of(mutated))
         except CorruptMessage:
-            refused += 1
+            rejected += 1
     for mutated in mutations(marker, chance):
         try:
             read_end_marker(mutated)
         except CorruptMessage:
-            refused += 1
-    assert 1000 < refused < 8000
+            rejected += 1
+    assert 1000 < rejected < 8000
 
 
 def test_mutated_payloads_do_not_break_the_walk_over_raw_records() -> None:
     chance = random.Random(1)
     batch = build_batch(SAMPLE[:4])
     payload = payload_of(batch, read_header(batch))
-    refused = 0
+    rejected = 0
     for mutated in mutations(bytearray(payload), chance):
         data = bytes(mutated)
         try:
             for record in raw_records(data, 4):
                 is_tombstone(data, record)
         except CorruptMessage:
-            refused += 1
-    assert refused > 100
+            rejected += 1
+    assert rejected > 100
 
 
 def test_a_record_header_name_that_is_not_text_is_shown_as_java_clients_show_it() -> None:

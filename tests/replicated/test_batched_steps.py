@@ -109,9 +109,9 @@ def test_the_end_of_a_transaction_stands_behind_what_was_batched_before_it() -> 
 def test_a_refused_batch_fails_those_who_are_in_it_and_nobody_else() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead(1, 2, in_sync=(1,))
-        refused = [world.put(1), world.put(2)]
+        rejected = [world.put(1), world.put(2)]
         await a_moment()
-        assert [type(reply.outcome) for reply in refused] == [CoordinatorNotAvailable] * 2
+        assert [type(reply.outcome) for reply in rejected] == [CoordinatorNotAvailable] * 2
         assert world.machine().totals == {}
         assert batches_in(world) == []
         world.lead(1, 2)
@@ -127,15 +127,15 @@ def test_a_refused_batch_fails_those_who_are_in_it_and_nobody_else() -> None:
 def test_a_step_that_fails_leaves_those_it_would_have_joined_alone() -> None:
     async def scenario(world: CountingWorld) -> None:
         world.lead(1)
-        refused = MemoryReply()
+        rejected = MemoryReply()
 
         def step(machine: CountingMachine, effects: Effects) -> None:
-            machine.put(KEY, 99, refused, effects)
+            machine.put(KEY, 99, rejected, effects)
             raise InvalidGroupId
 
         replies = [world.put(1)]
-        world.topic.perform_batched(KEY, refused, step)
-        assert isinstance(refused.outcome, InvalidGroupId)
+        world.topic.perform_batched(KEY, rejected, step)
+        assert isinstance(rejected.outcome, InvalidGroupId)
         replies.append(world.put(2))
         await a_moment()
         assert [total_in(reply.outcome) for reply in replies] == [1, 2]

@@ -3,7 +3,7 @@
 from tidelog.errors import KafkaError, RequestTimedOut
 from tidelog.protocol.messages.heartbeat import HeartbeatResponse
 from tidelog.replicated.commits import Commits, Uncommitted
-from tidelog.replicated.machine import Answer
+from tidelog.replicated.machine import ReplyOutcome
 from tidelog.replicated.memory_shard import MemoryReply
 
 
@@ -19,8 +19,8 @@ class Counted(Uncommitted):
 
 def uncommitted(end_offset: int, *, is_awaited: bool = True) -> tuple[Counted, MemoryReply]:
     reply = MemoryReply()
-    answers = [Answer(reply, HeartbeatResponse())] if is_awaited else []
-    return Counted(end_offset, answers, [], float(end_offset)), reply
+    responses = [ReplyOutcome(reply, HeartbeatResponse())] if is_awaited else []
+    return Counted(end_offset, responses, [], float(end_offset)), reply
 
 
 def test_who_was_told_that_time_is_up_is_not_looked_at_again() -> None:

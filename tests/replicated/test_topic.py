@@ -319,7 +319,7 @@ def test_a_step_may_repair_what_a_refused_append_leaves_behind() -> None:
         def step(machine: CountingMachine, effects: Effects) -> None:
             machine.add(KEY, 1, reply, effects)
             effects.set_timer("never", 1000)
-            effects.on_refused = repair
+            effects.on_rejected = repair
 
         def repair(error: KafkaError, instead: Effects) -> None:
             assert isinstance(error, CoordinatorNotAvailable)
@@ -772,8 +772,8 @@ def test_steps_leave_no_cycles_behind() -> None:
                 world.add(1)
                 world.get()
                 set_timer(world, "session", 10_000)
-                world.topic.perform(KEY, Forgetful(), refuse)
-                world.topic.perform(KEY, Forgetful(), refuse_in_words)
+                world.topic.perform(KEY, Forgetful(), reject)
+                world.topic.perform(KEY, Forgetful(), reject_in_words)
                 if number % 10 == 0:
                     world.replicate()
                     await a_moment()
@@ -791,19 +791,19 @@ class Forgetful(MemoryReply):
         assert isinstance(error, InvalidGroupId)
 
 
-def refuse(machine: CountingMachine, effects: Effects) -> None:
+def reject(machine: CountingMachine, effects: Effects) -> None:
     raise InvalidGroupId
 
 
-def refuse_in_words(machine: CountingMachine, effects: Effects) -> None:
+def reject_in_words(machine: CountingMachine, effects: Effects) -> None:
     """As machines do, which have prepared for their records to be refused, too."""
 
-    def on_refused(error: KafkaError, instead: Effects) -> None:
+    def on_rejected(error: KafkaError, instead: Effects) -> None:
         instead.timers.extend(effects.timers)
 
-    effects.on_refused = on_refused
+    effects.on_rejected = on_rejected
     try:
-        refuse(machine, effects)
+        reject(machine, effects)
     except InvalidGroupId as error:
         effects.fail(Forgetful(), error)
 

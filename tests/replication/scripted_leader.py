@@ -26,7 +26,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tidelog.protocol.messages.offset_for_leader_epoch import EpochEndOffset as EpochEndAnswer
+from tidelog.protocol.messages.offset_for_leader_epoch import EpochEndOffset as EpochEndResponse
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -145,29 +145,29 @@ class ScriptedLeader:
 
     def _epoch_ends(self, request: OffsetForLeaderEpochRequest) -> Iterable[OffsetForLeaderTopicResult]:
         for topic in request.topics:
-            answers = []
+            responses = []
             for asked in topic.partitions:
                 error_code = self._error(topic.topic, asked.partition, asked.current_leader_epoch)
-                answer = EpochEndAnswer(partition=asked.partition, error_code=error_code)
+                response = EpochEndResponse(partition=asked.partition, error_code=error_code)
                 if not self.answers_epoch_ends:
-                    answer.leader_epoch, answer.end_offset = asked.leader_epoch, 2**40
+                    response.leader_epoch, response.end_offset = asked.leader_epoch, 2**40
                 elif not error_code:
                     log = self.partitions[topic.topic, asked.partition].log
-                    answer.leader_epoch, answer.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
-                answers.append(answer)
-            yield OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers)
+                    response.leader_epoch, response.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+                responses.append(response)
+            yield OffsetForLeaderTopicResult(topic=topic.topic, partitions=responses)
 
     def _offsets(self, request: ListOffsetsRequest) -> Iterable[ListOffsetsTopicResponse]:
         for topic in request.topics:
-            answers = []
+            responses = []
             for asked in topic.partitions:
                 error_code = self._error(topic.name, asked.partition_index, asked.current_leader_epoch)
-                answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error_code)
+                response = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error_code)
                 if not error_code:
                     log = self.partitions[topic.name, asked.partition_index].log
-                    answer.offset = log.log_end_offset if asked.timestamp == -1 else log.log_start_offset
-                answers.append(answer)
-            yield ListOffsetsTopicResponse(name=topic.name, partitions=answers)
+                    response.offset = log.log_end_offset if asked.timestamp == -1 else log.log_start_offset
+                responses.append(response)
+            yield ListOffsetsTopicResponse(name=topic.name, partitions=responses)
 
     # ---- fetching
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.replication.leaders import LAG_MS, ORDERS, Replicas, assignment_of, fetch_as_follower
 from tests.storage.logs import batch_of
-from tidelog.cluster.image import Partition as PartitionState
+from tidelog.cluster.image import PartitionRegistration as PartitionState
 from tidelog.cluster.znodes import (
     IN_SYNC_CHANGES,
     PERSISTENT_PATHS,
@@ -36,15 +36,15 @@ class LossyStore(MemoryStore):
 
     fails = 0
     error: type[StoreError] = StoreUnavailable
-    loses_answers = 0
+    loses_responses = 0
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         if self.fails:
             self.fails -= 1
             raise self.error("/", "as told")
         results = await super().multi(operations)
-        if self.loses_answers:
-            self.loses_answers -= 1
+        if self.loses_responses:
+            self.loses_responses -= 1
             raise StoreUnavailable("/", "the answer was lost, as told")
         return results
 
@@ -159,7 +159,7 @@ def test_a_change_whose_answer_was_lost_is_found_to_be_written() -> None:
 
     async def scenario(world: World) -> None:
         await world.create(1, in_sync=(1,))
-        world.store.loses_answers = 1
+        world.store.loses_responses = 1
         world.fetch(0)
         await asyncio.sleep(1)
         leader = world.orders.require_leader()
@@ -226,17 +226,19 @@ def test_the_store_is_told_incarnations_and_who_is_eligible() -> None:
 
     async def scenario(world: World) -> None:
         await world.create(1)
-        told = assignment_of(1, 2, epoch=6)._replace(in_sync_epochs={1: 10, 2: 20}, broker_epoch=10, eligible_epochs={})
+        told = assignment_of(1, 2, epoch=6)._replace(
+            in_sync_epochs={1: 10, 2: 20}, broker_epoch=10, eligible_leader_epochs={}
+        )
         world.replicas.take(told)
         world.orders.configure(replace(world.orders.log.settings, min_insync_replicas=2))
         world.orders.append_as_leader(batch_of(b"x"), 1)
-        world.store.loses_answers = 1
+        world.store.loses_responses = 1
         await asyncio.sleep(1.6 * LAG_S)
         state = await world.state()
         assert (state["isr"], state["isr_epochs"]) == ([1], [10])
         assert (state["elr"], state["elr_epochs"]) == ([2], [20])
         await asyncio.sleep(5)
-        assert world.orders.require_leader().eligible_epochs == {2: 20}
+        assert world.orders.require_leader().eligible_leader_epochs == {2: 20}
         assert world.orders.log.high_watermark == 0
 
     with_world(scenario)

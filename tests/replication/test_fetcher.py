@@ -378,8 +378,8 @@ def test_the_log_start_follows_the_leaders_and_is_told_back() -> None:
 
 def test_an_error_of_one_partition_delays_only_that_one() -> None:
     async def scenario(world: FetchingWorld) -> None:
-        refusing, _ = world.leader.lead("orders"), world.leader.lead("others")
-        refusing.error_code = NotLeaderOrFollower.code
+        rejecting, _ = world.leader.lead("orders"), world.leader.lead("others")
+        rejecting.error_code = NotLeaderOrFollower.code
         world.leader.append("orders", b"a")
         delayed, other = world.start_following("orders"), world.start_following("others")
         await asyncio.sleep(5)
@@ -389,7 +389,7 @@ def test_an_error_of_one_partition_delays_only_that_one() -> None:
         before = world.leader.partitions_read
         await asyncio.sleep(10)
         assert world.leader.partitions_read - before < 100, "an error is not asked for again and again"
-        refusing.error_code = 0
+        rejecting.error_code = 0
         await world.until(lambda: delayed.log.log_end_offset == 1, within_s=1.1)
 
     run_fetching(scenario)

@@ -189,9 +189,9 @@ def test_a_fenced_follower_waits_for_the_controller() -> None:
 
 def test_damaged_records_are_fetched_again_and_a_broken_disk_is_final() -> None:
     follower = fetching(ModelLog(1))
-    assert isinstance(follower.on_refused(CorruptMessage("crc")), DelayPartition)
+    assert isinstance(follower.on_rejected(CorruptMessage("crc")), DelayPartition)
     follower.resume()
-    assert follower.on_refused(KafkaStorageError("no disk")) == MarkPartitionFailed("no disk")
+    assert follower.on_rejected(KafkaStorageError("no disk")) == MarkPartitionFailed("no disk")
 
 
 def test_waits_grow_from_short_to_the_setting_and_begin_anew_after_a_success() -> None:
@@ -212,7 +212,7 @@ def test_a_shortage_delays_a_follower_longer_each_time_and_never_ends_it() -> No
     follower = fetching(ModelLog(1))
     for failures in (1, 2, 3):
         assert follower.on_fetched(0, None) is FetchedData.RECORDS
-        assert follower.on_refused(ResourceShortage("short")) == DelayPartition("short", is_own_fault=True)
+        assert follower.on_rejected(ResourceShortage("short")) == DelayPartition("short", is_own_fault=True)
         assert (follower.state, follower.failures) == (FollowerState.DELAYED, failures)
         follower.resume()
         assert follower.state is FollowerState.FETCHING
@@ -220,7 +220,7 @@ def test_a_shortage_delays_a_follower_longer_each_time_and_never_ends_it() -> No
 
 
 def test_a_failed_disk_ends_a_follower() -> None:
-    assert isinstance(fetching(ModelLog(1)).on_refused(KafkaStorageError("offline")), MarkPartitionFailed)
+    assert isinstance(fetching(ModelLog(1)).on_rejected(KafkaStorageError("offline")), MarkPartitionFailed)
 
 
 def test_lag_counts_the_committed_records_that_are_missing() -> None:

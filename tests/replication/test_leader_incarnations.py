@@ -21,7 +21,7 @@ def leader_with(
 ) -> PartitionLeader:
     """Broker 1 leads 1, 2 and 3 as incarnation 10; `epochs` are recorded in the state that it took over."""
     assignment = assignment_of(1, 2, 3, in_sync=in_sync)._replace(
-        in_sync_epochs=epochs, eligible_epochs=eligible or {}, broker_epoch=OWN_EPOCH
+        in_sync_epochs=epochs, eligible_leader_epochs=eligible or {}, broker_epoch=OWN_EPOCH
     )
     return PartitionLeader(
         assignment,
@@ -126,7 +126,7 @@ def test_of_two_restarts_the_last_incarnation_that_was_in_sync_counts() -> None:
     assert leader.high_watermark == 150
     proposal = fetch(leader, 2, 120, 22)
     assert proposal is not None
-    assert proposal.eligible_epochs == {2: 21}, "20 never had what is above 100"
+    assert proposal.eligible_leader_epochs == {2: 21}, "20 never had what is above 100"
 
 
 # ---- R42
@@ -135,35 +135,35 @@ def test_of_two_restarts_the_last_incarnation_that_was_in_sync_counts() -> None:
 def test_who_leaves_below_min_isr_becomes_eligible_in_the_incarnation_that_was_in_sync() -> None:
     leader = leader_with({1: 10, 2: 20, 3: 30})
     first = without(leader, 3)
-    assert first.eligible_epochs == {}, "two of two are left"
+    assert first.eligible_leader_epochs == {}, "two of two are left"
     leader.on_written(first.in_sync_replicas, 1, START_MS)
-    assert without(leader, 2).eligible_epochs == {2: 20}
+    assert without(leader, 2).eligible_leader_epochs == {2: 20}
 
 
 def test_who_is_eligible_stays_so_until_enough_are_in_sync() -> None:
     leader = leader_with({1: 10}, in_sync=(1,), eligible={2: 20, 3: 30}, min_in_sync=3)
     proposal = fetch(leader, 2, 100, 21)
     assert proposal is not None
-    assert (proposal.in_sync_replicas, proposal.eligible_epochs) == ((1, 2), {3: 30})
+    assert (proposal.in_sync_replicas, proposal.eligible_leader_epochs) == ((1, 2), {3: 30})
     following = proposed(leader.on_written(proposal.in_sync_replicas, 1, START_MS))
     assert following is None
     proposal = fetch(leader, 3, 100, 30)
     assert proposal is not None
-    assert proposal.eligible_epochs == {}
+    assert proposal.eligible_leader_epochs == {}
 
 
 def test_who_is_not_assigned_any_more_does_not_become_eligible() -> None:
     leader = leader_with({1: 10, 9: 90}, in_sync=(1, 9), high_watermark=100)
     proposal = proposed(leader.on_check(START_MS))
     assert proposal is not None
-    assert (proposal.leaving, proposal.eligible_epochs) == ((9,), {})
+    assert (proposal.leaving, proposal.eligible_leader_epochs) == ((9,), {})
 
 
 def test_who_was_never_seen_in_sync_does_not_become_eligible() -> None:
     leader = leader_with({}, in_sync=(1, 2))
     fetch(leader, 2, 0, 90)
     proposal = without(leader, 2)
-    assert proposal.eligible_epochs == {}
+    assert proposal.eligible_leader_epochs == {}
 
 
 def test_nothing_is_committed_while_somebody_is_eligible() -> None:
@@ -171,7 +171,7 @@ def test_nothing_is_committed_while_somebody_is_eligible() -> None:
     leader = leader_with({1: 10}, in_sync=(1,), eligible={2: 20}, end=120)
     proposal = proposed(leader.on_settings(1, START_MS))
     assert proposal is not None
-    assert (proposal.in_sync_replicas, proposal.eligible_epochs) == ((1,), {})
+    assert (proposal.in_sync_replicas, proposal.eligible_leader_epochs) == ((1,), {})
     assert leader.high_watermark == 100
     leader.on_append(130, START_MS)
     assert leader.high_watermark == 100
@@ -184,7 +184,7 @@ def test_a_leader_that_knows_a_lower_min_isr_than_the_controller_clears_the_list
     assert leader.high_watermark == 100
     proposal = proposed(leader.on_elected(START_MS))
     assert proposal is not None
-    assert proposal.eligible_epochs == {}
+    assert proposal.eligible_leader_epochs == {}
     assert proposed(leader_with({1: 10}, in_sync=(1,), min_in_sync=1).on_elected(START_MS)) is None
 
 
@@ -192,4 +192,4 @@ def test_a_write_that_was_found_in_the_store_tells_who_is_eligible() -> None:
     leader = leader_with({1: 10, 2: 20}, in_sync=(1, 2))
     proposal = without(leader, 2)
     leader.on_written(proposal.in_sync_replicas, 1, START_MS, {2: 19})
-    assert leader.eligible_epochs == {2: 19}
+    assert leader.eligible_leader_epochs == {2: 19}

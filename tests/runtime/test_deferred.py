@@ -95,10 +95,10 @@ def test_a_kafka_error_is_recovered_and_a_mistake_is_not() -> None:
     def code_of(error: KafkaError) -> int:
         return error.code
 
-    refused, mistaken = Deferred(code_of), Deferred(code_of)
-    outcomes = [outcomes_of(refused.map(str)), outcomes_of(mistaken.map(str))]
+    rejected, mistaken = Deferred(code_of), Deferred(code_of)
+    outcomes = [outcomes_of(rejected.map(str)), outcomes_of(mistaken.map(str))]
     mistake = OSError()
-    refused.complete(RequestTimedOut())
+    rejected.complete(RequestTimedOut())
     mistaken.complete(mistake)
     assert outcomes == [[str(RequestTimedOut.code)], [mistake]]
 

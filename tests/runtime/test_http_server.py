@@ -51,9 +51,9 @@ class Client:
 
     async def answer(self) -> bytes:
         async with asyncio.timeout(10):
-            answer = await self.reader.read(-1)
+            response = await self.reader.read(-1)
         self.writer.close()
-        return answer
+        return response
 
 
 class Served:
@@ -193,10 +193,10 @@ def test_a_page_that_fails_half_way_is_seen_to_be_cut(caplog: pytest.LogCaptureF
     async def scenario(served: Served) -> None:
         client = await served.send(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n")
         try:
-            answer = await client.answer()
+            response = await client.answer()
         except ConnectionResetError:
             return
-        assert not answer.endswith(b"0\r\n\r\n")
+        assert not response.endswith(b"0\r\n\r\n")
 
     serve(scenario, failing_at(2))
     assert "secret of the house" in caplog.text

@@ -66,8 +66,8 @@ class Recorder:
 
     def on_frame(self, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
-        for answer in self._reply(bytes(frame)):
-            self.channel.send([answer])
+        for response in self._reply(bytes(frame)):
+            self.channel.send([response])
 
     def on_frames_done(self) -> None:
         self.wake_ups += 1
@@ -602,7 +602,7 @@ def test_a_connection_that_has_its_turn_soon_is_watched_all_the_time(monkeypatch
         monkeypatch.setattr(loop, "add_reader", lambda fd, *_: changes.append(fd))
         monkeypatch.setattr(loop, "remove_reader", changes.append)
         monkeypatch.setattr(turns_module, "SLICE_S", 0.0)
-        monkeypatch.setattr(turns_module, "SHORTEST_SLICE_S", 0.0)
+        monkeypatch.setattr(turns_module, "MIN_SLICE_S", 0.0)
         monkeypatch.setattr(turns_module.Turns, "is_slice_over", lambda _: True)
         for _ in range(100):
             pair.client.channel.send([b"x"])

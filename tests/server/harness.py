@@ -112,7 +112,7 @@ class Client:
         self.channel = channel
         self.client_id = client_id
         self.closed_because: str | None = None
-        self.order_of_answers: list[int] = []
+        self.order_of_responses: list[int] = []
         self._next_id = 0
         self.broker_epoch = -1  # for requests of a controller
         self._waiting: dict[int, tuple[int, int, asyncio.Future[Response]]] = {}
@@ -120,16 +120,16 @@ class Client:
     def start(self, request: Request, version: int) -> asyncio.Future[Response]:
         self._next_id += 1
         key = request.__api_key__
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._waiting[self._next_id] = (key, version, answer)
+        response: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[self._next_id] = (key, version, response)
         self.channel.send([request_header(key, version, self._next_id, self.client_id), encode(request, version)])
         self.channel.flush()
-        return answer
+        return response
 
-    async def ask(self, request: Request, version: int, answer_type: type[T]) -> T:
+    async def ask(self, request: Request, version: int, response_type: type[T]) -> T:
         async with asyncio.timeout(120):
             response = await self.start(request, version)
-        assert isinstance(response, answer_type)
+        assert isinstance(response, response_type)
         return response
 
     def send_raw(self, frame: bytes) -> None:
@@ -138,10 +138,10 @@ class Client:
 
     def on_frame(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[:4], "big")
-        key, version, answer = self._waiting.pop(correlation_id)
-        self.order_of_answers.append(correlation_id)
+        key, version, response = self._waiting.pop(correlation_id)
+        self.order_of_responses.append(correlation_id)
         _, position = read_response_header(frame, key, version)
-        answer.set_result(decode(API_KEYS[key].response, version, bytes(frame[position:])))
+        response.set_result(decode(API_KEYS[key].response, version, bytes(frame[position:])))
 
     def on_frames_done(self) -> None: ...
 

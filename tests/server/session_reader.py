@@ -58,7 +58,7 @@ class SessionReader:
         """The partitions of the answer, by index; tests use one topic at a time."""
         self.last_request = self.request(**options)
         response = await self.client.ask(self.last_request, self.version, FetchResponse)
-        assert self.session.on_answer(response), f"error {response.error_code}"
+        assert self.session.on_response(response), f"error {response.error_code}"
         return by_index(response)
 
 
@@ -70,5 +70,5 @@ def topic_id_of(broker: Broker, topic: str) -> bytes:
     return broker._services.cluster.image.topics[topic].topic_id
 
 
-def errors(answers: Mapping[int, PartitionData]) -> dict[int, int]:
-    return {index: data.error_code for index, data in answers.items()}
+def errors(responses: Mapping[int, PartitionData]) -> dict[int, int]:
+    return {index: data.error_code for index, data in responses.items()}

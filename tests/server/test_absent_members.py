@@ -21,8 +21,8 @@ from tidelog.types import TopicPartition
 
 
 async def create(cluster: SimulatedCluster, topic: CreatableTopic, asked: int = 1) -> CreatableTopicResult:
-    answer = await ask(cluster, asked, CreateTopicsRequest(topics=[topic], timeout_ms=5000), CreateTopicsResponse)
-    return answer.topics[0]
+    response = await ask(cluster, asked, CreateTopicsRequest(topics=[topic], timeout_ms=5000), CreateTopicsResponse)
+    return response.topics[0]
 
 
 def assigned(cluster: SimulatedCluster, topic: str, partition: int) -> tuple[int, ...]:
@@ -61,10 +61,10 @@ def test_a_topic_is_created_with_a_broker_that_is_away_and_the_broker_joins_when
 def test_more_replicas_than_the_cluster_has_members_are_refused() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         await without_broker_3(cluster)
-        refused = await create(cluster, orders(4))
-        assert refused.error_code == InvalidReplicationFactor.code
-        assert refused.error_message is not None
-        assert "only 3 broker(s) are registered" in refused.error_message
+        rejected = await create(cluster, orders(4))
+        assert rejected.error_code == InvalidReplicationFactor.code
+        assert rejected.error_message is not None
+        assert "only 3 broker(s) are registered" in rejected.error_message
 
     simulate(scenario)
 

@@ -82,17 +82,19 @@ def test_nothing_asked_nothing_done() -> None:
 async def create(connection: ClientConnection, topic: str, replicas: Sequence[int]) -> None:
     assigned = [CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))]
     asked = CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=assigned)
-    answer = await connection.ask(CreateTopicsRequest(topics=[asked], timeout_ms=5000), CreateTopicsResponse)
-    assert answer.topics[0].error_code == 0
+    response = await connection.ask(CreateTopicsRequest(topics=[asked], timeout_ms=5000), CreateTopicsResponse)
+    assert response.topics[0].error_code == 0
 
 
 async def listed(connection: ClientConnection, *names: str) -> dict[str, tuple[list[int], list[int], list[int]]]:
     topics = [ListPartitionReassignmentsTopic(name=name, partition_indexes=[0, 1]) for name in names] or None
-    answer = await connection.ask(ListPartitionReassignmentsRequest(topics=topics), ListPartitionReassignmentsResponse)
-    assert answer.error_code == 0
+    response = await connection.ask(
+        ListPartitionReassignmentsRequest(topics=topics), ListPartitionReassignmentsResponse
+    )
+    assert response.error_code == 0
     return {
         topic.name: (list(found.replicas), list(found.adding_replicas), list(found.removing_replicas))
-        for topic in answer.topics
+        for topic in response.topics
         for found in topic.partitions
     }
 
@@ -106,21 +108,21 @@ def test_any_broker_starts_lists_and_cancels_a_reassignment() -> None:
         for topic in ("slow", "still"):
             await create(connection, topic, [1, 2])
         cluster.cut_off_from_peers(3)
-        answer = await connection.ask(request("slow", [3, 1]), AlterPartitionReassignmentsResponse)
-        assert codes(answer) == [0]
+        response = await connection.ask(request("slow", [3, 1]), AlterPartitionReassignmentsResponse)
+        assert codes(response) == [0]
         under_way = {"slow": ([3, 1, 2], [3], [2])}
         assert await listed(connection) == await listed(connection, "slow", "still", "missing") == under_way
         assert await listed(connection, "still") == {}
         changed = request("slow", [1], allow_replication_factor_change=False)
-        refused = await connection.ask(changed, AlterPartitionReassignmentsResponse)
-        assert codes(refused) == [InvalidReplicationFactor.code]
-        assert not refused.allow_replication_factor_change
-        answer = await connection.ask(request("slow", None), AlterPartitionReassignmentsResponse)
-        assert codes(answer) == [0]
+        rejected = await connection.ask(changed, AlterPartitionReassignmentsResponse)
+        assert codes(rejected) == [InvalidReplicationFactor.code]
+        assert not rejected.allow_replication_factor_change
+        response = await connection.ask(request("slow", None), AlterPartitionReassignmentsResponse)
+        assert codes(response) == [0]
         assert await listed(connection) == {}
         passed_on = await cluster.connect(asked, f"{CLIENT_ID_PREFIX}9")
-        answer = await passed_on.ask(request("slow", [1]), AlterPartitionReassignmentsResponse)
-        assert answer.error_code == NotController.code
+        response = await passed_on.ask(request("slow", [1]), AlterPartitionReassignmentsResponse)
+        assert response.error_code == NotController.code
         cluster.mend()
         await cluster.stop_all()
 

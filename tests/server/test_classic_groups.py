@@ -86,9 +86,9 @@ def test_refusals_are_told_in_every_version(version: int) -> None:
             (joining("nobody"), UnknownMemberId.code),
             (joining(session_ms=1), InvalidSessionTimeout.code),
         ):
-            refused = await client.ask(request, version, JoinGroupResponse)
-            assert (refused.error_code, refused.member_id) == (code, request.member_id)
-            assert refused.protocol_name == (None if version >= 7 else "")
+            rejected = await client.ask(request, version, JoinGroupResponse)
+            assert (rejected.error_code, rejected.member_id) == (code, request.member_id)
+            assert rejected.protocol_name == (None if version >= 7 else "")
         synced = await client.ask(syncing("nobody", 1), min(version, 5), SyncGroupResponse)
         assert synced.error_code == UnknownMemberId.code
         left = await client.ask(leaving("nobody"), min(version, 5), LeaveGroupResponse)

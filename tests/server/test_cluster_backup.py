@@ -99,8 +99,8 @@ def test_every_log_directory_has_it_and_one_that_lacks_it_is_missed() -> None:
             await world.start(log_dirs=TWO_DIRS)
         async with world.broker(log_dirs=TWO_DIRS, unclean_takeover_enable=True):
             client = await world.connect()
-            answer = await client.ask(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
-            assert (answer.suspension, answer.stray_logs) == ("", [])
+            response = await client.ask(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
+            assert (response.suspension, response.stray_logs) == ("", [])
 
     run_virtually(main())
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage, Topic
+from tidelog.cluster.image import DEFAULT_ENTITY_NAME, ClusterImage, Topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.topic import TopicSettings
 from tidelog.controller.registration import prepare_store
@@ -102,7 +102,7 @@ def test_changes_of_this_broker_and_of_all_brokers_act_here() -> None:
         await following.change("brokers/2", log_cleaner_backoff_ms="7")
         await asyncio.sleep(0.1)
         assert following.cluster.settings.log_cleaner_backoff_ms == 6
-        assert set(following.cluster.image.broker_configs) == {CLUSTER_WIDE, "1", "2"}
+        assert set(following.cluster.image.broker_configs) == {DEFAULT_ENTITY_NAME, "1", "2"}
 
     while_following(scenario)
 

@@ -230,7 +230,7 @@ def test_lists_are_appended_to_and_subtracted_from() -> None:
     with_broker(scenario)
 
 
-REFUSED: list[tuple[Resource, list[tuple[str, int, str | None]], type[KafkaError]]] = [
+REJECTED: list[tuple[Resource, list[tuple[str, int, str | None]], type[KafkaError]]] = [
     (T, [("nope", SET, "1")], InvalidConfig),
     (T, [("retention.ms", SET, "soon")], InvalidConfig),
     (T, [("retention.ms", SET, "-2")], InvalidConfig),
@@ -254,7 +254,7 @@ REFUSED: list[tuple[Resource, list[tuple[str, int, str | None]], type[KafkaError
 ]
 
 
-@pytest.mark.parametrize(("resource", "operations", "error"), REFUSED)
+@pytest.mark.parametrize(("resource", "operations", "error"), REJECTED)
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_a_refused_change_changes_nothing(
     resource: Resource,
@@ -435,9 +435,9 @@ def test_the_limits_of_connections_change_at_once() -> None:
     async def scenario(world: World, client: Client) -> None:
         for name in ("max.connections", "max.connections.per.ip"):
             assert await change(client, ALL_BROKERS, (name, SET, "1")) == 0
-            refused = await world.connect()
+            rejected = await world.connect()
             await asyncio.sleep(0.1)
-            assert refused.closed_because is not None
+            assert rejected.closed_because is not None
             assert await change(client, ALL_BROKERS, (name, DELETE, None)) == 0
             accepted = await world.connect()
             await asyncio.sleep(0.1)
@@ -531,8 +531,8 @@ def test_settings_of_groups_survive_a_restart() -> None:
 async def listed(client: Client, *types: int, version: int = 1) -> list[Resource] | int:
     """The error code where there is one."""
     request = ListConfigResourcesRequest(resource_types=list(types)) if version else ListConfigResourcesRequest()
-    answer = await client.ask(request, version, ListConfigResourcesResponse)
-    return answer.error_code or [(found.resource_type, found.resource_name) for found in answer.config_resources]
+    response = await client.ask(request, version, ListConfigResourcesResponse)
+    return response.error_code or [(found.resource_type, found.resource_name) for found in response.config_resources]
 
 
 def test_topics_brokers_and_groups_with_settings_are_listed() -> None:

@@ -120,11 +120,11 @@ def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
     async def scenario(world: World, client: Client) -> None:
         await client.create_topic("t")
         waiting = await world.connect()
-        answer = waiting.start(fetch_request("t", 0, max_wait_ms=20_000), 12)
+        response = waiting.start(fetch_request("t", 0, max_wait_ms=20_000), 12)
         await asyncio.sleep(12)
         assert client.closed_because == "closed by the peer"
         assert waiting.closed_because is None
-        await answer
+        await response
 
     with_broker(scenario, connections_max_idle_ms=10_000)
 
@@ -135,13 +135,13 @@ def test_a_client_that_pipelines_without_end_is_read_no_further() -> None:
         async with world.broker() as broker:
             client = await world.connect()
             await client.create_topic("t")
-            answers = [
+            responses = [
                 client.start(fetch_request("t", 0, max_wait_ms=1000), 12) for _ in range(MAX_REQUESTS_IN_FLIGHT + 100)
             ]
             await asyncio.sleep(0.1)
             assert broker.statistics().waiting_operations == MAX_FETCHES_IN_FLIGHT
             late = client.start(ApiVersionsRequest(), 0)
-            await asyncio.gather(*answers)
+            await asyncio.gather(*responses)
             await late
 
     run_virtually(scenario())
@@ -176,15 +176,15 @@ class SlowChannel:
     def __init__(self) -> None:
         self.backlog_bytes = 0
         self.is_reading = True
-        self.answers = 0
-        self.answers_by_flush: list[int] = []
+        self.responses = 0
+        self.responses_by_flush: list[int] = []
 
     def send(self, parts: Sequence[FramePart]) -> None:
         self.backlog_bytes += sum(map(len, parts))
-        self.answers += 1
+        self.responses += 1
 
     def flush(self) -> None:
-        self.answers_by_flush.append(self.answers)
+        self.responses_by_flush.append(self.responses)
 
     def pause_reading(self) -> None:
         self.is_reading = False
@@ -235,9 +235,9 @@ def test_answers_that_are_given_in_one_turn_leave_together() -> None:
             receiver.on_frames_done()
             await client.produce("t", b"x")
             await asyncio.sleep(0)
-            assert channel.answers_by_flush == [0, 3]
+            assert channel.responses_by_flush == [0, 3]
             await client.produce("u", b"x")
-            assert channel.answers_by_flush == [0, 3, 5]
+            assert channel.responses_by_flush == [0, 3, 5]
 
     run_virtually(scenario())
 
@@ -308,10 +308,10 @@ def test_the_sum_of_unread_answers_is_bounded_and_who_takes_none_is_closed(monke
             for channel in channels:
                 receiver = broker.acceptor.accept(channel, "PLAINTEXT")
                 assert receiver is not None
-                while channel.is_reading and channel.answers < 3:
+                while channel.is_reading and channel.responses < 3:
                     receiver.on_frame(memoryview(bytearray(frame)))
                     receiver.on_frames_done()
-            assert [channel.answers for channel in channels[-3:]] == [1, 1, 1], "one answer, and no more requests"
+            assert [channel.responses for channel in channels[-3:]] == [1, 1, 1], "one answer, and no more requests"
             await asyncio.sleep(UNREAD_TIMEOUT_S + 2)
             assert any(channel.closed_because is not None for channel in channels)
 
@@ -322,8 +322,8 @@ def test_requests_of_very_many_elements_are_answered_and_too_many_are_refused() 
     async def scenario(world: World, client: Client) -> None:
         topics = [MetadataRequestTopic(name=f"t{number}") for number in range(MAX_CLIENT_ELEMENTS)]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-        answer = await client.ask(request, 9, MetadataResponse)
-        assert [topic.name for topic in answer.topics] == [topic.name for topic in topics]
+        response = await client.ask(request, 9, MetadataResponse)
+        assert [topic.name for topic in response.topics] == [topic.name for topic in topics]
         client.start(MetadataRequest(topics=[*topics, MetadataRequestTopic(name="x")]), 9)
         await asyncio.sleep(1)
         assert client.closed_because == "closed by the peer"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
+from tidelog.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration, Topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
 from tidelog.config.topic import TopicSettings
@@ -50,15 +50,17 @@ BROKER_EPOCH = 50
 CONTROLLER_EPOCH = 7
 
 
-def broker(broker_id: int, epoch: int = BROKER_EPOCH) -> Broker:
-    return Broker(broker_id, (Endpoint("PLAINTEXT", f"host{broker_id}", 9092, "PLAINTEXT"),), f"r{broker_id}", epoch)
+def broker(broker_id: int, epoch: int = BROKER_EPOCH) -> BrokerRegistration:
+    return BrokerRegistration(
+        broker_id, (Endpoint("PLAINTEXT", f"host{broker_id}", 9092, "PLAINTEXT"),), f"r{broker_id}", epoch
+    )
 
 
 LIVE = {broker_id: broker(broker_id) for broker_id in (1, 2)}
 
 
-def partition(index: int = 0, leader: int = 1, leader_epoch: int = 0) -> Partition:
-    return Partition(index, (1, 2), leader, leader_epoch, (1, 2), CONTROLLER_EPOCH, 3)
+def partition(index: int = 0, leader: int = 1, leader_epoch: int = 0) -> PartitionRegistration:
+    return PartitionRegistration(index, (1, 2), leader, leader_epoch, (1, 2), CONTROLLER_EPOCH, 3)
 
 
 class RecordedReplicas:
@@ -161,7 +163,7 @@ def batch(controller_epoch: int = CONTROLLER_EPOCH) -> RequestBatch:
     return RequestBatch(2, controller_epoch)
 
 
-def request_of(filled: RequestBatch, live: Mapping[int, Broker] = LIVE) -> Request:
+def request_of(filled: RequestBatch, live: Mapping[int, BrokerRegistration] = LIVE) -> Request:
     (request,) = (request for target, request in filled.build(live) if target == 1)
     return request
 
@@ -173,9 +175,9 @@ def leadership(topic: str = "orders", topic_id: Uuid = ORDERS, epoch: int = CONT
 
 
 def metadata(
-    *topics: tuple[str, Uuid, Partition],
+    *topics: tuple[str, Uuid, PartitionRegistration],
     epoch: int = CONTROLLER_EPOCH,
-    live: Mapping[int, Broker] = LIVE,
+    live: Mapping[int, BrokerRegistration] = LIVE,
     is_whole_cluster: bool = False,
 ) -> Request:
     filled = batch(epoch)
@@ -206,7 +208,9 @@ def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
         failed = TopicPartition("orders", 0)
         told.replicas.errors[failed] = KafkaStorageError()
         filled = batch(CONTROLLER_EPOCH)
-        state = replace(partition(), in_sync_epochs={1: 50}, eligible_replicas=(3, 4), eligible_epochs={3: 33})
+        state = replace(
+            partition(), in_sync_epochs={1: 50}, eligible_leader_replicas=(3, 4), eligible_leader_epochs={3: 33}
+        )
         filled.add_leader_and_isr([1], "orders", ORDERS, state, is_new=True)
         response = await told.tell(request_of(filled))
         assert told.replicas.assignments == [
@@ -221,7 +225,7 @@ def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
                 (1, 2),
                 is_new=True,
                 in_sync_epochs={1: 50},
-                eligible_epochs={3: 33, 4: -1},
+                eligible_leader_epochs={3: 33, 4: -1},
                 broker_epoch=BROKER_EPOCH,
             )
         ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.controller.peer import HOST, Peer
-from tidelog.cluster.image import Broker, ClusterImage
+from tidelog.cluster.image import BrokerRegistration, ClusterImage
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import NotController, RequestTimedOut
@@ -45,7 +45,7 @@ class Member:
         self.link = ControllerLink(self.network, VirtualClock(loop), self.cluster, 1)
 
     def see(self, controller_id: int, brokers: tuple[int, ...] = (1, 2, 3)) -> None:
-        known = {each: Broker(each, (Endpoint("PLAINTEXT", HOST, each, "PLAINTEXT"),)) for each in brokers}
+        known = {each: BrokerRegistration(each, (Endpoint("PLAINTEXT", HOST, each, "PLAINTEXT"),)) for each in brokers}
         self.cluster.apply(replace(self.cluster.image, brokers=known, controller_id=controller_id))
 
     async def ask(self, timeout_s: float = 5) -> CreateTopicsResponse:
@@ -167,7 +167,7 @@ def remaining(*counts: int) -> Callable[[Request], Response]:
 
 
 def leaving(
-    answer: Callable[[Request], Response | None],
+    response: Callable[[Request], Response | None],
     *,
     is_moved: bool,
     within_s: float,
@@ -175,7 +175,7 @@ def leaving(
     prepare: Callable[[Member], object] = lambda member: None,
 ) -> None:
     async def scenario(member: Member) -> None:
-        member.peers[2].answer = answer
+        member.peers[2].answer = response
         prepare(member)
         began = member.loop.time()
         assert await member.leave() == is_moved

@@ -80,7 +80,7 @@ def test_replicas_can_be_assigned() -> None:
     with_broker(scenario)
 
 
-REFUSED: list[tuple[CreatePartitionsTopic, type[KafkaError]]] = [
+REJECTED: list[tuple[CreatePartitionsTopic, type[KafkaError]]] = [
     (more("missing", 2), UnknownTopicOrPartition),
     (more("a b", 2), UnknownTopicOrPartition),
     (more("t", 2), InvalidPartitions),
@@ -96,7 +96,7 @@ REFUSED: list[tuple[CreatePartitionsTopic, type[KafkaError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "error"), REFUSED, ids=lambda found: getattr(found, "__name__", ""))
+@pytest.mark.parametrize(("wanted", "error"), REJECTED, ids=lambda found: getattr(found, "__name__", ""))
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_a_refused_request_changes_nothing(
     wanted: CreatePartitionsTopic, error: type[KafkaError], validate_only: bool

@@ -104,15 +104,15 @@ def test_validating_tells_the_same_and_creates_nothing() -> None:
     async def scenario(world: World, client: Client) -> None:
         (result,) = await create(client, topic(partitions=2), validate_only=True)
         assert (result.error_code, result.num_partitions) == (0, 2)
-        (refused,) = await create(client, topic(partitions=0), validate_only=True)
-        assert refused.error_code == InvalidPartitions.code
+        (rejected,) = await create(client, topic(partitions=0), validate_only=True)
+        assert rejected.error_code == InvalidPartitions.code
         assert await topic_names(client) == []
         assert directories(world) == set()
 
     with_broker(scenario)
 
 
-REFUSED: list[tuple[CreatableTopic, type[KafkaError]]] = [
+REJECTED: list[tuple[CreatableTopic, type[KafkaError]]] = [
     (topic(""), InvalidTopic),
     (topic(".."), InvalidTopic),
     (topic("a b"), InvalidTopic),
@@ -140,7 +140,7 @@ REFUSED: list[tuple[CreatableTopic, type[KafkaError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "error"), REFUSED, ids=lambda found: getattr(found, "__name__", ""))
+@pytest.mark.parametrize(("wanted", "error"), REJECTED, ids=lambda found: getattr(found, "__name__", ""))
 def test_a_refused_topic_is_told_why_and_leaves_nothing(wanted: CreatableTopic, error: type[KafkaError]) -> None:
     async def scenario(world: World, client: Client) -> None:
         await client.create_topic("old")
@@ -242,9 +242,9 @@ def test_answers_about_very_many_topics_tell_their_settings() -> None:
         topics = [topic(f"t{number}", configs={"retention.ms": str(number)}) for number in range(1000)]
         topics += [topic(f"u{number}") for number in range(1000)]
         request = CreateTopicsRequest(topics=topics, validate_only=True)
-        answer = await client.ask(request, 7, CreateTopicsResponse)
-        assert [result.name for result in answer.topics] == [wanted.name for wanted in topics]
-        told = [{config.name: config for config in result.configs or ()} for result in answer.topics]
+        response = await client.ask(request, 7, CreateTopicsResponse)
+        assert [result.name for result in response.topics] == [wanted.name for wanted in topics]
+        told = [{config.name: config for config in result.configs or ()} for result in response.topics]
         assert len({frozenset(configs) for configs in told}) == 1
         assert [configs["retention.ms"].value for configs in told[:1000]] == [str(number) for number in range(1000)]
         assert {configs["retention.ms"].config_source for configs in told[:1000]} == {1}
@@ -257,9 +257,9 @@ def test_answers_about_very_many_topics_tell_their_settings() -> None:
 def test_answers_about_even_more_topics_leave_their_settings_out() -> None:
     async def scenario(world: World, client: Client) -> None:
         topics = [topic(f"t{number}") for number in range(MAX_TOPICS_WITH_SETTINGS + 1)]
-        answer = await client.ask(CreateTopicsRequest(topics=topics, validate_only=True), 7, CreateTopicsResponse)
-        assert {bool(result.configs) for result in answer.topics} == {False}
-        assert {result.error_code for result in answer.topics} == {0}
+        response = await client.ask(CreateTopicsRequest(topics=topics, validate_only=True), 7, CreateTopicsResponse)
+        assert {bool(result.configs) for result in response.topics} == {False}
+        assert {result.error_code for result in response.topics} == {0}
 
     with_broker(scenario)
 

@@ -52,8 +52,8 @@ async def reader_of(client: Client, partitions: int, **options: int) -> SessionR
 async def delete_records(client: Client, offset: int) -> None:
     wanted = DeleteRecordsPartition(partition_index=0, offset=offset)
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[wanted])], timeout_ms=1000)
-    answer = await client.ask(request, 2, DeleteRecordsResponse)
-    assert answer.topics[0].partitions[0].error_code == 0
+    response = await client.ask(request, 2, DeleteRecordsResponse)
+    assert response.topics[0].partitions[0].error_code == 0
 
 
 @contextmanager
@@ -77,10 +77,10 @@ def test_a_session_answers_with_what_changed_only() -> None:
         reader = await reader_of(client, 3)
         assert await reader.fetch() == {}
         await client.produce("t", b"x", partition=1)
-        answers = await reader.fetch()
-        assert list(answers) == [1]
-        assert answers[1].records
-        assert answers[1].high_watermark == 1
+        responses = await reader.fetch()
+        assert list(responses) == [1]
+        assert responses[1].records
+        assert responses[1].high_watermark == 1
         reader.wants("t", 1, 1)
         assert await reader.fetch() == {}
 
@@ -214,9 +214,9 @@ def test_a_partition_with_an_error_is_named_every_time_until_all_is_well() -> No
         for _ in range(3):
             assert errors(await reader.fetch(max_wait_ms=30_000)) == {0: UnknownTopicOrPartition.code}
         await client.create_topic("t")
-        answers = await reader.fetch()
-        assert errors(answers) == {0: 0}
-        assert answers[0].high_watermark == 0
+        responses = await reader.fetch()
+        assert errors(responses) == {0: 0}
+        assert responses[0].high_watermark == 0
         waiting = reader.start(max_wait_ms=30_000)
         await (await world.connect()).produce("t", b"x")
         assert (await waiting)[0].records
@@ -301,19 +301,19 @@ def test_requests_out_of_step_are_refused() -> None:
         reader = await reader_of(client, 1)
         request = reader.request()
 
-        async def refusal(session_id: int, session_epoch: int, version: int = 12) -> int:
+        async def rejection(session_id: int, session_epoch: int, version: int = 12) -> int:
             request.session_id, request.session_epoch = session_id, session_epoch
             response = await client.ask(request, version, FetchResponse)
             assert response.responses == []
             return response.error_code
 
         session_id = request.session_id
-        assert await refusal(session_id, 2) == InvalidFetchSessionEpoch.code
-        assert await refusal(session_id ^ 1, 1) == FetchSessionIdNotFound.code
-        assert await refusal(0, 1) == FetchSessionIdNotFound.code
-        assert await refusal(session_id, 1, version=13) == FetchSessionTopicIdError.code
-        assert await refusal(session_id, 1) == 0
-        assert await refusal(session_id, 1) == InvalidFetchSessionEpoch.code
+        assert await rejection(session_id, 2) == InvalidFetchSessionEpoch.code
+        assert await rejection(session_id ^ 1, 1) == FetchSessionIdNotFound.code
+        assert await rejection(0, 1) == FetchSessionIdNotFound.code
+        assert await rejection(session_id, 1, version=13) == FetchSessionTopicIdError.code
+        assert await rejection(session_id, 1) == 0
+        assert await rejection(session_id, 1) == InvalidFetchSessionEpoch.code
 
     with_broker(scenario)
 
@@ -342,7 +342,7 @@ def test_a_later_request_ends_the_wait_of_the_one_before() -> None:
         reader = await reader_of(client, 1)
         earlier = client.start(reader.request(max_wait_ms=30_000), 12)
         await asyncio.sleep(1)
-        reader.session.on_answer(FetchResponse(session_id=reader.session._session_id))
+        reader.session.on_response(FetchResponse(session_id=reader.session._session_id))
         later = client.start(reader.request(max_wait_ms=100), 12)
         await asyncio.sleep(0)
         assert (await earlier).error_code == 0  # type: ignore[attr-defined]
@@ -367,10 +367,10 @@ def test_what_max_bytes_left_out_comes_first_the_next_time() -> None:
         for index in range(4):
             reader.wants("t", index, 0, partition_max_bytes=1100)
         for _ in range(12):
-            answers = await reader.fetch(max_bytes=1100)
-            (index,) = (index for index, data in answers.items() if data.records)
+            responses = await reader.fetch(max_bytes=1100)
+            (index,) = (index for index, data in responses.items() if data.records)
             served.append(index)
-            offsets[index] = read_header(bytes(answers[index].records or b"")).end_offset  # type: ignore[arg-type]
+            offsets[index] = read_header(bytes(responses[index].records or b"")).end_offset  # type: ignore[arg-type]
             reader.wants("t", index, offsets[index], partition_max_bytes=1100)
         assert served == [0, 1, 2, 3] * 3
         assert set(offsets.values()) == {3}
@@ -426,9 +426,9 @@ def test_a_topic_made_anew_is_another_topic_by_its_id_and_the_same_by_its_name()
             assert (await by_name.fetch())[0].records
             assert errors(await by_id.fetch()) == {0: UnknownTopicId.code}
             by_id.wants("t", 0, 0, topic_id_of(broker, "t"))
-            answers = await by_id.fetch()
-            assert list(answers) == [0]
-            assert answers[0].records
+            responses = await by_id.fetch()
+            assert list(responses) == [0]
+            assert responses[0].records
 
     run_virtually(scenario())
 
@@ -442,8 +442,8 @@ def test_a_topic_made_anew_between_two_fetches_is_found_by_its_name() -> None:
         assert (await client.ask(request, 6, DeleteTopicsResponse)).responses[0].error_code == 0
         await asyncio.sleep(1)
         await client.create_topic("t")
-        answers = await reader.fetch()
-        assert (answers[0].error_code, answers[0].high_watermark) == (0, 0)
+        responses = await reader.fetch()
+        assert (responses[0].error_code, responses[0].high_watermark) == (0, 0)
         waiting = reader.start(max_wait_ms=30_000)
         await (await world.connect()).produce("t", b"new")
         await asyncio.sleep(0.1)
@@ -531,7 +531,7 @@ def test_sessions_leave_nothing_for_the_garbage_collector() -> None:
             response = await waiting
             assert isinstance(response, FetchResponse)
             assert response.responses
-            reader.session.on_answer(response)
+            reader.session.on_response(response)
             reader.wants("t", 0, offset + 1)
 
         await exchange(0)

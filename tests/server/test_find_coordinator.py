@@ -39,8 +39,8 @@ async def topics_of(client: Client, *names: str, may_create: bool = False) -> li
 
 async def configs_of(client: Client, topic: str) -> dict[str, str | None]:
     request = DescribeConfigsRequest(resources=[DescribeConfigsResource(2, topic, None)])
-    answer = await client.ask(request, 4, DescribeConfigsResponse)
-    return {config.name: config.value for config in answer.results[0].configs}
+    response = await client.ask(request, 4, DescribeConfigsResponse)
+    return {config.name: config.value for config in response.results[0].configs}
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -50,12 +50,12 @@ def test_the_first_question_creates_the_topic_and_names_the_leader(version: int,
         request = FindCoordinatorRequest(key="one", coordinator_keys=["one", "two"])
         if version > 0:
             request.key_type = key_type
-        answer = await client.ask(request, version, FindCoordinatorResponse)
+        response = await client.ask(request, version, FindCoordinatorResponse)
         if version < 4:
-            found = [(answer.error_code, answer.node_id, answer.host, answer.port)]
+            found = [(response.error_code, response.node_id, response.host, response.port)]
         else:
-            assert [each.key for each in answer.coordinators] == ["one", "two"]
-            found = [(each.error_code, each.node_id, each.host, each.port) for each in answer.coordinators]
+            assert [each.key for each in response.coordinators] == ["one", "two"]
+            found = [(each.error_code, each.node_id, each.host, each.port) for each in response.coordinators]
         assert set(found) == {(NO_ERROR, 0, "127.0.0.1", 9092)}
 
     with_broker(scenario)

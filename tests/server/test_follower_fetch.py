@@ -14,7 +14,7 @@ import pytest
 from tests.server.harness import Client, World, batch_of, fetch_request, produce_request
 from tests.server.session_reader import IDS_VERSION, SessionReader, errors, topic_id_of
 from tests.server.test_fetch_sessions import counted_reads, delete_records
-from tidelog.cluster.image import Broker as RegisteredBroker
+from tidelog.cluster.image import BrokerRegistration as RegisteredBroker
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import (
     FencedLeaderEpoch,
@@ -202,11 +202,11 @@ def test_a_fetch_counts_for_all_its_partitions_where_one_of_them_is_read_by_a_wo
         reader.wants("t", 0, 3)
         reader.wants("t", 1, 1)
         with patch.object(Fetch, "read_in_worker", autospec=True, side_effect=Fetch.read_in_worker) as read_in_worker:
-            answers = await reader.fetch()
+            responses = await reader.fetch()
         assert read_in_worker.call_count == 1
-        assert answers[0].records
+        assert responses[0].records
         assert [led.partition(index).log.high_watermark for index in range(2)] == [3, 1]
-        assert answers[1].high_watermark == 1
+        assert responses[1].high_watermark == 1
 
     with_leader(scenario, count=2)
 
@@ -317,8 +317,8 @@ def test_a_high_watermark_that_another_follower_raised_is_told_with_the_next_ans
         reader.wants("t", 0, 1)
         assert await reader.fetch() == {}
         await other.fetch_as(SECOND, 1)
-        answers = await reader.fetch(max_wait_ms=500)
-        assert [(index, data.high_watermark) for index, data in answers.items()] == [(0, 1)]
+        responses = await reader.fetch(max_wait_ms=500)
+        assert [(index, data.high_watermark) for index, data in responses.items()] == [(0, 1)]
         assert await reader.fetch() == {}
 
     with_leader(scenario, count=2)
@@ -375,8 +375,8 @@ def test_a_broker_that_may_have_been_replaced_serves_consumers_only() -> None:
         await led.client.produce("t", b"y", acks=1)
         led.world.stores[-1].lease.end = 0.0
         assert led.broker._services.is_fenced
-        refused = await led.fetch_as(FOLLOWER, 2)
-        assert refused.error_code == NotLeaderOrFollower.code
+        rejected = await led.fetch_as(FOLLOWER, 2)
+        assert rejected.error_code == NotLeaderOrFollower.code
         assert (await led.client.produce("t", b"z", acks=1)).error_code == NotLeaderOrFollower.code
         assert led.partition().log.high_watermark == 1
         assert led.partition().log.log_end_offset == 2
@@ -437,17 +437,17 @@ def test_a_produce_that_waits_is_told_of_the_new_leader() -> None:
         waiting = led.client.start(produce_request("t", batch_of(b"x")), 10)
         await asyncio.sleep(1)
         led.assign(leader=FOLLOWER, leader_epoch=2)
-        answer = (await waiting).responses[0].partition_responses[0]  # type: ignore[attr-defined]
-        assert (answer.error_code, answer.base_offset) == (NotLeaderOrFollower.code, -1)
-        assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (FOLLOWER, 2)
+        response = (await waiting).responses[0].partition_responses[0]  # type: ignore[attr-defined]
+        assert (response.error_code, response.base_offset) == (NotLeaderOrFollower.code, -1)
+        assert (response.current_leader.leader_id, response.current_leader.leader_epoch) == (FOLLOWER, 2)
 
     with_leader(scenario)
 
 
 def test_a_produce_that_nobody_confirms_times_out() -> None:
     async def scenario(led: Led) -> None:
-        answer = await led.client.produce("t", b"x")
-        assert (answer.error_code, answer.base_offset) == (RequestTimedOut.code, -1)
+        response = await led.client.produce("t", b"x")
+        assert (response.error_code, response.base_offset) == (RequestTimedOut.code, -1)
         assert led.partition().log.log_end_offset == 1
 
     with_leader(scenario)
@@ -463,8 +463,8 @@ def test_too_few_replicas_in_sync_refuse_a_write_before_and_after_the_append() -
         led.partition().perform(leader, leader.on_written((HERE,), 2, led.world.clock.now_ms()))
         await asyncio.sleep(0.1)
         assert waiting.done()
-        answer = (await waiting).responses[0].partition_responses[0]  # type: ignore[attr-defined]
-        assert answer.error_code == NotEnoughReplicasAfterAppend.code
+        response = (await waiting).responses[0].partition_responses[0]  # type: ignore[attr-defined]
+        assert response.error_code == NotEnoughReplicasAfterAppend.code
         assert (await led.client.produce("t", b"y")).error_code == NotEnoughReplicas.code
         assert log.log_end_offset == 1
 
@@ -476,8 +476,8 @@ async def latest_offset(client: Client, replica_id: int, version: int = 11) -> t
     request = ListOffsetsRequest(
         replica_id=replica_id, topics=[ListOffsetsTopic(name="t", partitions=[wanted])], timeout_ms=1000
     )
-    answer = (await client.ask(request, version, ListOffsetsResponse)).topics[0].partitions[0]
-    return answer.error_code, answer.offset
+    response = (await client.ask(request, version, ListOffsetsResponse)).topics[0].partitions[0]
+    return response.error_code, response.offset
 
 
 def test_followers_are_told_the_end_of_the_log_and_consumers_what_is_committed() -> None:
@@ -510,8 +510,8 @@ def test_the_latest_epoch_ends_at_the_end_of_the_log(replica_id: int) -> None:
         request = OffsetForLeaderEpochRequest(
             replica_id=replica_id, topics=[OffsetForLeaderTopic(topic="t", partitions=[wanted])]
         )
-        answer = await led.client.ask(request, 4, OffsetForLeaderEpochResponse)
-        (found,) = answer.topics[0].partitions
+        response = await led.client.ask(request, 4, OffsetForLeaderEpochResponse)
+        (found,) = response.topics[0].partitions
         assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 1, 1)
 
     with_leader(scenario)

@@ -22,8 +22,8 @@ MANAGER = "kafka_coordinator_group_groupmetadatamanager_"
 
 
 async def commit(client: Client) -> None:
-    answer = await client.ask(commit_request((0, 5), (1, 6)), 8, OffsetCommitResponse)
-    assert [each.error_code for each in answer.topics[0].partitions] == [NO_ERROR, NO_ERROR]
+    response = await client.ask(commit_request((0, 5), (1, 6)), 8, OffsetCommitResponse)
+    assert [each.error_code for each in response.topics[0].partitions] == [NO_ERROR, NO_ERROR]
 
 
 async def join_consumer_group(client: Client) -> None:

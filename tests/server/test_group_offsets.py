@@ -146,10 +146,10 @@ class TestCommittingAndFetching:
                 await commit(client, (0, 1))
                 partition = TopicPartition("__consumer_offsets", partition_for(GROUP, 50))
                 traffic = broker.replicas.get(*partition).traffic
-                writes_before, answers_before = traffic.produces, len(client.order_of_answers)
-                answers = [client.start(commit_request((0, offset)), 9) for offset in range(2, 52)]
-                await asyncio.gather(*answers)
-                order = client.order_of_answers[answers_before:]
+                writes_before, responses_before = traffic.produces, len(client.order_of_responses)
+                responses = [client.start(commit_request((0, offset)), 9) for offset in range(2, 52)]
+                await asyncio.gather(*responses)
+                order = client.order_of_responses[responses_before:]
                 assert order == sorted(order)
                 assert await fetch(client, 0) == (0, {0: 51})
                 assert traffic.produces - writes_before < 10
@@ -207,7 +207,7 @@ class TestCommittingAndFetching:
         run_virtually(main())
 
 
-class TestRefusals:
+class TestRejections:
     def test_a_broker_that_coordinates_nothing_says_so(self) -> None:
         async def scenario(world: World, client: Client) -> None:
             await client.create_topic(TOPIC)

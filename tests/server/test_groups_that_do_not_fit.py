@@ -18,9 +18,9 @@ TOO_SMALL_BYTES = 100
 
 
 async def listed(client: Client) -> list[str]:
-    answer = await client.ask(ListGroupsRequest(), 5, ListGroupsResponse)
-    assert answer.error_code == NO_ERROR
-    return [group.group_id for group in answer.groups]
+    response = await client.ask(ListGroupsRequest(), 5, ListGroupsResponse)
+    assert response.error_code == NO_ERROR
+    return [group.group_id for group in response.groups]
 
 
 def test_whoever_asks_for_too_much_is_told_as_by_kafka() -> None:

@@ -122,10 +122,10 @@ class Hostile(Samples):
                 return super()._present(field, type_, version)
         return super()._present(field, type_, version)
 
-    def learn(self, answer: Struct) -> None:
+    def learn(self, response: Struct) -> None:
         """What an answer says is used in later requests."""
-        for field in answer.__fields__:
-            value = getattr(answer, field.name)
+        for field in response.__fields__:
+            value = getattr(response, field.name)
             if field.name == "member_id" and value and len(self.member_ids) < 20:
                 self.member_ids.append(value)
             elif field.name in ("generation_id", "member_epoch", "producer_id", "producer_epoch") and value >= 0:
@@ -160,15 +160,15 @@ async def torment(world: World, seed: int) -> tuple[Any, Any]:
         # Each on a connection of its own: answers of one connection come in the order of its requests.
         other = await world.connect(hostile.random.choice(("", "client", "c\nd", "x" * 32_767)))
         request, version = hostile.request()
-        answer = other.start(request, version)
-        waiting.append((other, request, version, answer))
+        response = other.start(request, version)
+        waiting.append((other, request, version, response))
         await asyncio.sleep(hostile.random.choice((0, 0, 0.01, 1, 20)))
-        if answer.done():
-            hostile.learn(answer.result())
+        if response.done():
+            hostile.learn(response.result())
     await asyncio.sleep(1_000)
-    for other, request, version, answer in waiting:
+    for other, request, version, response in waiting:
         assert other.closed_because is None, (request, version, other.closed_because)
-        assert answer.done(), (request, version)
+        assert response.done(), (request, version)
     return await known_state(client)
 
 

@@ -67,9 +67,9 @@ async def give_roles(client: Client, topic: str, *states: LeaderAndIsrPartitionS
         topic_states=[LeaderAndIsrTopicState(topic, TOPIC_ID, list(states))],
         live_leaders=[LeaderAndIsrLiveLeader(7, "nowhere", 1)],
     )
-    answer = await client.ask(request, 7, LeaderAndIsrResponse)
-    assert answer.error_code == NO_ERROR
-    return [each.error_code for each in answer.topics[0].partition_errors]
+    response = await client.ask(request, 7, LeaderAndIsrResponse)
+    assert response.error_code == NO_ERROR
+    return [each.error_code for each in response.topics[0].partition_errors]
 
 
 async def update(client: Client, topic: str, *indexes: int, listener: str = "X", protocol: int = 0) -> int:
@@ -199,8 +199,8 @@ def test_a_broker_that_is_not_there_cannot_be_shut_down() -> None:
     async def scenario(world: World, client: Client) -> None:
         for broker_id, epoch in ((9, -1), (-1, -1), (0, -(2**63)), (LARGEST, 2**63 - 1)):
             request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=epoch)
-            answer = await client.ask(request, 3, ControlledShutdownResponse)
-            assert answer.error_code != NO_ERROR or broker_id == 0
+            response = await client.ask(request, 3, ControlledShutdownResponse)
+            assert response.error_code != NO_ERROR or broker_id == 0
 
     check(scenario)
 
@@ -219,11 +219,11 @@ async def fetch(client: Client, *partitions: FetchPartition, **options: int) -> 
     return await client.ask(request, 12, FetchResponse)
 
 
-SMALLEST_LONG, LARGEST_LONG = -(2**63), 2**63 - 1
+MIN_LONG, MAX_LONG = -(2**63), 2**63 - 1
 
 
 @pytest.mark.parametrize("replica_id", [-1, -5, 0, 2, LARGEST])
-@pytest.mark.parametrize("offset", [SMALLEST_LONG, -1, 0, 1, 2, LARGEST_LONG])
+@pytest.mark.parametrize("offset", [MIN_LONG, -1, 0, 1, 2, MAX_LONG])
 def test_a_fetch_of_any_offset_by_anybody_harms_nobody(replica_id: int, offset: int) -> None:
     async def scenario(world: World, client: Client) -> None:
         for options in (

@@ -14,7 +14,7 @@ import pytest
 
 from tests.server.harness import Client, World, batch_of, produce_request
 from tidelog.errors import NO_ERROR, ConcurrentTransactions, InvalidTxnState, ProducerFenced, UnknownServerError
-from tidelog.groups.transaction_guards import TransactionGuard
+from tidelog.groups.transaction_guards import OffsetCommitGuard
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -98,10 +98,10 @@ class Hostile:
         version = self.random.randint(3, 5)
         if self.random.random() < 0.4:
             request.producer_id, request.producer_epoch = identity
-        answer = await self.client.ask(request, version, InitProducerIdResponse)
-        if self.note(answer.error_code):
+        response = await self.client.ask(request, version, InitProducerIdResponse)
+        if self.note(response.error_code):
             found = self.identities.setdefault(str(request.transactional_id), [])
-            found.append(ProducerIdentity(answer.producer_id, answer.producer_epoch))
+            found.append(ProducerIdentity(response.producer_id, response.producer_epoch))
 
     async def init_member(self) -> None:
         drivers = self.identities[GROUP]
@@ -114,16 +114,16 @@ class Hostile:
         topics = [AddPartitionsToTxnTopic(TOPIC, [self.random.randrange(PARTITIONS + 1)])]
         if self.random.random() < 0.5:
             old = AddPartitionsToTxnRequest([], transactional_id, *identity, topics)
-            answer = await self.client.ask(old, self.random.randint(0, 3), AddPartitionsToTxnResponse)
-            results = answer.results_by_topic_v3_and_below
+            response = await self.client.ask(old, self.random.randint(0, 3), AddPartitionsToTxnResponse)
+            results = response.results_by_topic_v3_and_below
         else:
             transaction = AddPartitionsToTxnTransaction(
                 transactional_id, *identity, verify_only=self.random.random() < 0.3, topics=topics
             )
-            answer = await self.client.ask(
+            response = await self.client.ask(
                 AddPartitionsToTxnRequest([transaction]), self.random.randint(4, 5), AddPartitionsToTxnResponse
             )
-            results = answer.results_by_transaction[0].topic_results
+            results = response.results_by_transaction[0].topic_results
         self.note(results[0].results_by_partition[0].partition_error_code)
 
     async def write(self) -> None:
@@ -138,8 +138,8 @@ class Hostile:
         )
         request = produce_request(TOPIC, batch, partition=place[1])
         request.transactional_id = transactional_id
-        answer = await self.client.ask(request, self.random.choice((9, 11, 12, 12)), ProduceResponse)
-        if self.note(answer.responses[0].partition_responses[0].error_code):
+        response = await self.client.ask(request, self.random.choice((9, 11, 12, 12)), ProduceResponse)
+        if self.note(response.responses[0].partition_responses[0].error_code):
             self.written.append(place)
             self.sequences[place] += 1
 
@@ -148,8 +148,8 @@ class Hostile:
         group = self.random.choice(CONSUMER_GROUPS)
         if self.random.random() < 0.4:
             request = AddOffsetsToTxnRequest(transactional_id, *identity, group)
-            answer = await self.client.ask(request, self.random.randint(0, 4), AddOffsetsToTxnResponse)
-            self.note(answer.error_code)
+            response = await self.client.ask(request, self.random.randint(0, 4), AddOffsetsToTxnResponse)
+            self.note(response.error_code)
             return
         topics = [TxnOffsetCommitRequestTopic(TOPIC, [TxnOffsetCommitRequestPartition(0, 1)])]
         commit = TxnOffsetCommitRequest(transactional_id, group, *identity, topics=topics)
@@ -164,9 +164,9 @@ class Hostile:
             version, request.group_batch_id = 5, self.random.randint(-1, 9)
             if request.committed:
                 request.group_winners = [each for each in self.identities if "#" in each and self.random.random() < 0.3]
-        answer = await self.client.ask(request, version, EndTxnResponse)
-        if self.note(answer.error_code) and version >= 5:
-            self.identities[transactional_id].append(ProducerIdentity(answer.producer_id, answer.producer_epoch))
+        response = await self.client.ask(request, version, EndTxnResponse)
+        if self.note(response.error_code) and version >= 5:
+            self.identities[transactional_id].append(ProducerIdentity(response.producer_id, response.producer_epoch))
 
     async def markers(self) -> None:
         _, identity = self.choose()
@@ -177,8 +177,8 @@ class Hostile:
             coordinator_epoch=self.random.choice((-1, 0)),  # a later one would fence the coordinator, as in Kafka
             transaction_version=self.random.choice((0, 2)),
         )
-        answer = await self.client.ask(WriteTxnMarkersRequest([marker]), 2, WriteTxnMarkersResponse)
-        self.note(answer.markers[0].topics[0].partitions[0].error_code)
+        response = await self.client.ask(WriteTxnMarkersRequest([marker]), 2, WriteTxnMarkersResponse)
+        self.note(response.markers[0].topics[0].partitions[0].error_code)
 
     async def rest(self) -> None:
         await asyncio.sleep(self.random.choice((0.1, 1, TIMEOUT_MS / 1000)))
@@ -189,8 +189,8 @@ async def _both_ends(client: Client, topic: str, partitions: int) -> list[tuple[
     ends = []
     for isolation_level in (0, 1):
         wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(each, -1, -1) for each in range(partitions)])
-        answer = await client.ask(ListOffsetsRequest(-1, isolation_level, [wanted]), 7, ListOffsetsResponse)
-        ends.append([each.offset for each in answer.topics[0].partitions])
+        response = await client.ask(ListOffsetsRequest(-1, isolation_level, [wanted]), 7, ListOffsetsResponse)
+        ends.append([each.offset for each in response.topics[0].partitions])
     return list(zip(*ends, strict=True))
 
 
@@ -254,13 +254,13 @@ def test_offsets_do_not_join_a_transaction_whose_end_says_nothing_about_its_epoc
             request = FindCoordinatorRequest(key_type=0, coordinator_keys=["readers"])
             await client.ask(request, 4, FindCoordinatorResponse)
             await asyncio.sleep(1)
-            guard, reply = TransactionGuard(7, own_epoch=6), MemoryReply()
+            guard, reply = OffsetCommitGuard(7, own_epoch=6), MemoryReply()
             broker._services.groups.guard_transaction("readers", guard, reply)
             assert isinstance(reply.outcome, TxnOffsetCommitResponse)
             topics = [WritableTxnMarkerTopic("__consumer_offsets", [0])]
             marker = WritableTxnMarker(7, 6, False, topics, 0, transaction_version)
-            answer = await client.ask(WriteTxnMarkersRequest([marker]), 2, WriteTxnMarkersResponse)
-            assert answer.markers[0].topics[0].partitions[0].error_code == NO_ERROR
+            response = await client.ask(WriteTxnMarkersRequest([marker]), 2, WriteTxnMarkersResponse)
+            assert response.markers[0].topics[0].partitions[0].error_code == NO_ERROR
             assert guard.is_broken is is_broken
 
     run_virtually(main())

@@ -69,9 +69,9 @@ async def describe(client: Client, topic: str = "t", index: int = 0) -> Partitio
 @pytest.mark.parametrize("version", range(6))
 def test_every_version_gives_a_new_id(version: int) -> None:
     async def scenario(world: World, client: Client) -> None:
-        answers = [await init(client, version) for _ in range(3)]
-        assert [(answer.error_code, answer.producer_epoch) for answer in answers] == [(0, 0)] * 3
-        assert len({answer.producer_id for answer in answers}) == 3
+        responses = [await init(client, version) for _ in range(3)]
+        assert [(response.error_code, response.producer_epoch) for response in responses] == [(0, 0)] * 3
+        assert len({response.producer_id for response in responses}) == 3
 
     with_broker(scenario)
 
@@ -84,8 +84,8 @@ def test_ids_are_unique_over_restarts_and_many_at_once() -> None:
             async with world.broker():
                 client = await world.connect()
                 waiting = [client.start(InitProducerIdRequest(transactional_id=None), 4) for _ in range(500)]
-                answers = [await each for each in waiting]
-                ids = {answer.producer_id for answer in answers if isinstance(answer, InitProducerIdResponse)}
+                responses = [await each for each in waiting]
+                ids = {response.producer_id for response in responses if isinstance(response, InitProducerIdResponse)}
                 assert len(ids) == 500
                 assert not ids & seen
                 seen |= ids
@@ -105,12 +105,12 @@ def test_a_producer_that_asks_again_gets_a_new_id() -> None:
 
 def test_half_an_identity_and_transactions_are_refused() -> None:
     async def scenario(world: World, client: Client) -> None:
-        for answer in (
+        for response in (
             await init(client, producer_id=5),
             await init(client, producer_epoch=5),
             await init(client, transactional_id=""),
         ):
-            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (InvalidRequest.code, -1, -1)
+            assert (response.error_code, response.producer_id, response.producer_epoch) == (InvalidRequest.code, -1, -1)
 
     with_broker(scenario)
 
@@ -222,8 +222,8 @@ def test_producers_of_what_is_not_there() -> None:
             ("t", 1, UnknownTopicOrPartition),
             ("a b", 0, InvalidTopic),
         ):
-            answer = await describe(client, topic, index)
-            assert (answer.error_code, answer.active_producers) == (error.code, [])
-            assert answer.error_message
+            response = await describe(client, topic, index)
+            assert (response.error_code, response.active_producers) == (error.code, [])
+            assert response.error_message
 
     with_broker(scenario)

@@ -58,8 +58,8 @@ async def look_up(
 ) -> tuple[int, int, int, int]:
     """Error, offset, timestamp and leader epoch."""
     wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-    (answer,) = await partition_responses(client, asking(wanted, isolation=isolation, replica_id=replica_id), version)
-    return answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch
+    (response,) = await partition_responses(client, asking(wanted, isolation=isolation, replica_id=replica_id), version)
+    return response.error_code, response.offset, response.timestamp, response.leader_epoch
 
 
 async def fill(client: Client) -> None:
@@ -156,7 +156,7 @@ def test_a_partition_named_twice_gets_one_answer_an_error() -> None:
         twice = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in (0, 1, 0)]
         for version in (1, 5, 11):
             found = await partition_responses(client, asking(*twice), version)
-            assert [(answer.partition_index, answer.error_code, answer.offset) for answer in found] == [
+            assert [(response.partition_index, response.error_code, response.offset) for response in found] == [
                 (0, InvalidRequest.code, -1),
                 (1, 0, 0),
             ]
@@ -169,8 +169,8 @@ def test_unknown_topics_and_partitions_are_told() -> None:
         await fill(client)
         for topic, index in (("missing", 0), ("t", 2), ("t", -1), ("a b", 0)):
             wanted = ListOffsetsPartition(partition_index=index, timestamp=LATEST)
-            (answer,) = await partition_responses(client, asking(wanted, topic=topic))
-            assert (answer.error_code, answer.offset) == (UnknownTopicOrPartition.code, -1)
+            (response,) = await partition_responses(client, asking(wanted, topic=topic))
+            assert (response.error_code, response.offset) == (UnknownTopicOrPartition.code, -1)
 
     with_broker(scenario)
 
@@ -187,9 +187,9 @@ def test_a_client_with_another_leader_epoch_is_fenced(epoch: int, error: type[Ka
         world.disk.remove("/logs/.kafka_cleanshutdown")
         async with world.broker():
             wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST, current_leader_epoch=epoch)
-            (answer,) = await partition_responses(await world.connect(), asking(wanted))
-            assert answer.error_code == (error.code if error else 0)
-            assert answer.leader_epoch == (-1 if error else 1)
+            (response,) = await partition_responses(await world.connect(), asking(wanted))
+            assert response.error_code == (error.code if error else 0)
+            assert response.leader_epoch == (-1 if error else 1)
 
     run_virtually(main())
 

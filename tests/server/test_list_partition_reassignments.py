@@ -33,7 +33,7 @@ def test_it_is_the_controller_that_knows() -> None:
             connection = await cluster.connect(broker_id)
             assert (await connection.ask(OF_ALL, ListPartitionReassignmentsResponse)).error_code == 0
         passed_on = await cluster.connect(others(cluster)[0], f"{CLIENT_ID_PREFIX}9")
-        answer = await passed_on.ask(OF_ALL, ListPartitionReassignmentsResponse)
-        assert answer.error_code == NotController.code
+        response = await passed_on.ask(OF_ALL, ListPartitionReassignmentsResponse)
+        assert response.error_code == NotController.code
 
     with_cluster(scenario)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.harness import Client, World, fetch_request, with_broker
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker
+from tidelog.cluster.image import BrokerRegistration
 from tidelog.config.listeners import Endpoint
 from tidelog.config.principal_mapping import PrincipalMapper
 from tidelog.errors import ClusterAuthorizationFailed
@@ -127,10 +127,10 @@ def test_requests_of_brokers_are_served_only_between_brokers() -> None:
     """Also if somebody knows the epoch of a broker."""
 
     async def scenario(world: World, client: Client, peer: Client) -> None:
-        refused = await codes(client, client.broker_epoch)
-        topic_refusal = refused.pop("CreateTopics")
-        assert set(refused.values()) == {DENIED}, refused
-        assert topic_refusal != 0
+        rejected = await codes(client, client.broker_epoch)
+        topic_rejection = rejected.pop("CreateTopics")
+        assert set(rejected.values()) == {DENIED}, rejected
+        assert topic_rejection != 0
         shutdown = ControlledShutdownRequest(broker_id=0, broker_epoch=client.broker_epoch)
         assert (await client.ask(shutdown, 3, ControlledShutdownResponse)).error_code == DENIED
         served = await codes(peer, peer.broker_epoch)
@@ -150,7 +150,7 @@ def test_coordinators_of_apache_kafka_commit_without_a_proof() -> None:
             return written.markers[0].topics[0].partitions[0].error_code
 
         assert await commit() == DENIED
-        kafka = Broker(9, (Endpoint("PLAINTEXT", "kafka", 9092, "PLAINTEXT"),))
+        kafka = BrokerRegistration(9, (Endpoint("PLAINTEXT", "kafka", 9092, "PLAINTEXT"),))
         world.store_state.perform([Create(znodes.broker_path(9), znodes.encode_broker(kafka, 0))], 0)
         assert await commit() == 0
 

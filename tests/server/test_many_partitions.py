@@ -49,10 +49,10 @@ def test_no_later_request_overtakes_a_divided_produce(partitions: int) -> None:
         second = client.start(produce_request("t", batch_of(b"second"), partition=MANY), 9)
         response = await first
         assert isinstance(response, ProduceResponse)
-        answers = response.responses[0].partition_responses
-        assert [each.index for each in answers] == list(range(partitions))
-        assert {each.error_code for each in answers[: MANY + 1]} == {0}
-        assert {each.error_code for each in answers[MANY + 1 :]} <= {UnknownTopicOrPartition.code}
+        responses = response.responses[0].partition_responses
+        assert [each.index for each in responses] == list(range(partitions))
+        assert {each.error_code for each in responses[: MANY + 1]} == {0}
+        assert {each.error_code for each in responses[MANY + 1 :]} <= {UnknownTopicOrPartition.code}
         await second
         assert await client.values("t", partition=MANY) == [b"first", b"second"]
 
@@ -88,12 +88,12 @@ def test_a_divided_fetch_is_told_of_every_partition(partitions: int, session_epo
     async def scenario(world: World, client: Client) -> None:
         await client.create_topic("t", MANY)
         await client.produce("t", b"x", partition=3)
-        answer = await client.ask(fetch_of_all(partitions, session_epoch=session_epoch), 12, FetchResponse)
+        response = await client.ask(fetch_of_all(partitions, session_epoch=session_epoch), 12, FetchResponse)
         unknown = UnknownTopicOrPartition.code
-        assert offsets_and_sizes(answer) == [
+        assert offsets_and_sizes(response) == [
             (index, 0 if index < MANY else unknown, index == 3) for index in range(partitions)
         ]
-        assert bool(answer.session_id) == (session_epoch == 0)
+        assert bool(response.session_id) == (session_epoch == 0)
 
     with_broker(scenario)
 
@@ -110,9 +110,9 @@ def test_a_divided_fetch_waits_until_something_comes(session_epoch: int) -> None
         assert not waiting.done()
         await client.produce("t", b"x", partition=MANY)
         async with asyncio.timeout(1):
-            answer = await waiting
-        assert isinstance(answer, FetchResponse)
-        assert (MANY, 0, True) in offsets_and_sizes(answer)
+            response = await waiting
+        assert isinstance(response, FetchResponse)
+        assert (MANY, 0, True) in offsets_and_sizes(response)
 
     with_broker(scenario)
 
@@ -127,8 +127,8 @@ def test_what_comes_between_the_slices_of_a_fetch_is_not_missed() -> None:
             await asyncio.sleep(0)
         await client.produce("t", b"x", partition=0)
         async with asyncio.timeout(1):
-            answer = await waiting
-        assert isinstance(answer, FetchResponse)
-        assert (0, 0, True) in offsets_and_sizes(answer)
+            response = await waiting
+        assert isinstance(response, FetchResponse)
+        assert (0, 0, True) in offsets_and_sizes(response)
 
     with_broker(scenario)

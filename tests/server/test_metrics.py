@@ -117,8 +117,8 @@ def test_failures_count_but_for_those_of_ordinary_life() -> None:
         skipping = batch_of(b"x", producer_id=1, producer_epoch=0, base_sequence=0)
         await client.ask(produce_request("orders", skipping), 9, ProduceResponse)
         skipping = batch_of(b"x", producer_id=1, producer_epoch=0, base_sequence=7)
-        refused = await client.ask(produce_request("orders", skipping), 9, ProduceResponse)
-        assert refused.responses[0].partition_responses[0].error_code != 0
+        rejected = await client.ask(produce_request("orders", skipping), 9, ProduceResponse)
+        assert rejected.responses[0].partition_responses[0].error_code != 0
         await client.fetch("orders", 99)
         found = Scrape.of(broker)
         assert found(f"{TRAFFIC}failedproducerequests_total", topic="orders") == 1
@@ -283,8 +283,8 @@ async def fall_behind(cluster: SimulatedCluster) -> None:
     assert found(f"{REPLICAS}isrexpands_total") == 0
 
     connection = await cluster.connect(1)
-    answer = await connection.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-    (told,) = answer.results[0].topics[0].partitions[0].out_of_sync  # what `tidelog status` shows
+    response = await connection.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    (told,) = response.results[0].topics[0].partitions[0].out_of_sync  # what `tidelog status` shows
     assert (told.replica_id, told.rule, told.remedy, told.behind) == (3, rule, remedy, 2)
 
     cluster.mend()

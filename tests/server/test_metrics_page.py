@@ -42,8 +42,8 @@ def test_prometheus_can_read_what_a_broker_shows(tmp_path: Path) -> None:
 
 
 def _get(url: str) -> tuple[str, str]:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return answer.headers["Content-Type"], answer.read().decode()
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.headers["Content-Type"], response.read().decode()
 
 
 def test_without_the_setting_there_is_no_page(tmp_path: Path) -> None:

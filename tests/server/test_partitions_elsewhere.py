@@ -48,8 +48,8 @@ Ask = Callable[[ClientConnection, int], Awaitable[int]]
 
 
 async def produced(broker: ClientConnection, partition: int) -> PartitionProduceResponse:
-    answer = await broker.ask(produce_request("t", batch_of(b"x"), partition), ProduceResponse, version=12)
-    return answer.responses[0].partition_responses[0]
+    response = await broker.ask(produce_request("t", batch_of(b"x"), partition), ProduceResponse, version=12)
+    return response.responses[0].partition_responses[0]
 
 
 async def produce(broker: ClientConnection, partition: int) -> int:
@@ -57,32 +57,32 @@ async def produce(broker: ClientConnection, partition: int) -> int:
 
 
 async def fetch(broker: ClientConnection, partition: int) -> int:
-    answer = await broker.ask(fetch_request("t", 0, partition=partition), FetchResponse, version=12)
-    return answer.responses[0].partitions[0].error_code
+    response = await broker.ask(fetch_request("t", 0, partition=partition), FetchResponse, version=12)
+    return response.responses[0].partitions[0].error_code
 
 
 async def list_offsets(broker: ClientConnection, partition: int) -> int:
     topic = ListOffsetsTopic("t", [ListOffsetsPartition(partition, timestamp=-1)])
-    answer = await broker.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), ListOffsetsResponse)
-    return answer.topics[0].partitions[0].error_code
+    response = await broker.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), ListOffsetsResponse)
+    return response.topics[0].partitions[0].error_code
 
 
 async def delete_records(broker: ClientConnection, partition: int) -> int:
     topic = DeleteRecordsTopic("t", [DeleteRecordsPartition(partition, offset=0)])
-    answer = await broker.ask(DeleteRecordsRequest([topic], timeout_ms=1000), DeleteRecordsResponse)
-    return answer.topics[0].partitions[0].error_code
+    response = await broker.ask(DeleteRecordsRequest([topic], timeout_ms=1000), DeleteRecordsResponse)
+    return response.topics[0].partitions[0].error_code
 
 
 async def end_of_epoch(broker: ClientConnection, partition: int) -> int:
     topic = OffsetForLeaderTopic("t", [OffsetForLeaderPartition(partition, leader_epoch=0)])
-    answer = await broker.ask(OffsetForLeaderEpochRequest(-1, [topic]), OffsetForLeaderEpochResponse)
-    return answer.topics[0].partitions[0].error_code
+    response = await broker.ask(OffsetForLeaderEpochRequest(-1, [topic]), OffsetForLeaderEpochResponse)
+    return response.topics[0].partitions[0].error_code
 
 
 async def describe_producers(broker: ClientConnection, partition: int) -> int:
     request = DescribeProducersRequest([TopicRequest("t", [partition])])
-    answer = await broker.ask(request, DescribeProducersResponse)
-    return answer.topics[0].partitions[0].error_code
+    response = await broker.ask(request, DescribeProducersResponse)
+    return response.topics[0].partitions[0].error_code
 
 
 def with_topic_elsewhere(scenario: Callable[[ClientConnection], Awaitable[None]]) -> None:
@@ -92,8 +92,8 @@ def with_topic_elsewhere(scenario: Callable[[ClientConnection], Awaitable[None]]
         broker = await cluster.connect(HERE)
         placed = [CreatableReplicaAssignment(partition_index=0, broker_ids=[ELSEWHERE])]
         topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=placed)
-        answer = await broker.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), CreateTopicsResponse)
-        assert answer.topics[0].error_code == 0
+        response = await broker.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), CreateTopicsResponse)
+        assert response.topics[0].error_code == 0
         await asyncio.sleep(1)
         await scenario(broker)
         await cluster.stop_all()

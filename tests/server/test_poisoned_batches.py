@@ -72,10 +72,10 @@ def test_requests_behind_a_long_batch_keep_their_order_and_others_do_not_wait(co
         second = client.start(produce_request("t", batch_of(b"second")), 9)
         third = client.start(produce_request("t", batch), 9)
         fourth = client.start(produce_request("t", batch_of(b"fourth")), 9)
-        answers = [answer_to(each) for each in await asyncio.gather(first, second, third, fourth)]  # type: ignore[arg-type]
+        responses = [answer_to(each) for each in await asyncio.gather(first, second, third, fourth)]  # type: ignore[arg-type]
         count = read_header(batch).record_count
-        assert [each.error_code for each in answers] == [NO_ERROR] * 4
-        assert [each.base_offset for each in answers] == [0, count, count + 1, 2 * count + 1]
+        assert [each.error_code for each in responses] == [NO_ERROR] * 4
+        assert [each.base_offset for each in responses] == [0, count, count + 1, 2 * count + 1]
         assert (await client.produce("t", b"fifth")).base_offset == 2 * count + 2
 
     with_broker(scenario)

@@ -27,8 +27,8 @@ def test_what_is_produced_is_read_back_in_order() -> None:
     async def scenario(world: World, client: Client) -> None:
         await client.create_topic("t")
         for index in range(10):
-            answer = await client.produce("t", b"%d" % index)
-            assert (answer.error_code, answer.base_offset) == (0, index)
+            response = await client.produce("t", b"%d" % index)
+            assert (response.error_code, response.base_offset) == (0, index)
         assert await client.values("t") == [b"%d" % index for index in range(10)]
         assert await client.values("t", offset=7) == [b"7", b"8", b"9"]
 
@@ -84,8 +84,8 @@ def test_refused_batches_leave_nothing_behind() -> None:
         assert (await client.produce("t", b"x", partition=1)).error_code == UnknownTopicOrPartition.code
         assert (await client.produce("nowhere", b"x")).error_code == UnknownTopicOrPartition.code
         assert (await client.produce("__consumer_offsets", b"x")).error_code == InvalidTopic.code
-        answer = await client.ask(produce_request("t", b"short"), 9, ProduceResponse)
-        assert answer.responses[0].partition_responses[0].error_code == 87
+        response = await client.ask(produce_request("t", b"short"), 9, ProduceResponse)
+        assert response.responses[0].partition_responses[0].error_code == 87
         assert await client.values("t") == []
 
     with_broker(scenario)
@@ -267,11 +267,11 @@ def test_requests_leave_nothing_for_the_garbage_collector() -> None:
 def test_answers_come_in_the_order_of_requests() -> None:
     async def scenario(world: World, client: Client) -> None:
         await client.create_topic("t")
-        client.order_of_answers.clear()
-        answers = [client.start(fetch_request("t", 0, max_wait_ms=2000), 12)]
-        answers += [client.start(produce_request("t", batch_of(b"%d" % index)), 9) for index in range(20)]
-        await asyncio.gather(*answers)
-        assert client.order_of_answers == sorted(client.order_of_answers)
+        client.order_of_responses.clear()
+        responses = [client.start(fetch_request("t", 0, max_wait_ms=2000), 12)]
+        responses += [client.start(produce_request("t", batch_of(b"%d" % index)), 9) for index in range(20)]
+        await asyncio.gather(*responses)
+        assert client.order_of_responses == sorted(client.order_of_responses)
         assert await client.values("t") == [b"%d" % index for index in range(20)]
 
     with_broker(scenario)

@@ -51,8 +51,8 @@ class Orders:
         topic = CreatableTopic(
             name="orders", num_partitions=-1, replication_factor=-1, assignments=placed, configs=settings
         )
-        answer = await connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), CreateTopicsResponse)
-        assert answer.topics[0].error_code == 0
+        response = await connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), CreateTopicsResponse)
+        assert response.topics[0].error_code == 0
         await asyncio.sleep(1)
         return cls(cluster, connection)
 
@@ -65,28 +65,28 @@ class Orders:
     async def in_sync_in_metadata(self, broker_id: int) -> set[int]:
         connection = await self.cluster.connect(broker_id)
         request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
-        answer = await connection.ask(request, MetadataResponse)
-        return set(answer.topics[0].partitions[0].isr_nodes)
+        response = await connection.ask(request, MetadataResponse)
+        return set(response.topics[0].partitions[0].isr_nodes)
 
     async def produce(self, value: bytes, acks: int = -1) -> int:
         request = produce_request("orders", batch_of(value), acks=acks)
-        answer = await self.connection.ask(request, ProduceResponse, version=9)
-        return answer.responses[0].partition_responses[0].error_code
+        response = await self.connection.ask(request, ProduceResponse, version=9)
+        return response.responses[0].partition_responses[0].error_code
 
     async def fetch(self, offset: int) -> PartitionData:
-        answer = await self.connection.ask(fetch_request("orders", offset, max_wait_ms=0), FetchResponse, version=12)
-        return answer.responses[0].partitions[0]
+        response = await self.connection.ask(fetch_request("orders", offset, max_wait_ms=0), FetchResponse, version=12)
+        return response.responses[0].partitions[0]
 
     async def delete(self, offset: int, timeout_ms: int = 10_000) -> DeleteRecordsPartitionResult:
         topic = DeleteRecordsTopic(name="orders", partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
         request = DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
-        answer = await self.connection.ask(request, DeleteRecordsResponse)
-        return answer.topics[0].partitions[0]
+        response = await self.connection.ask(request, DeleteRecordsResponse)
+        return response.topics[0].partitions[0]
 
     async def out_of_sync(self, broker_id: int = LEADER) -> list[OutOfSyncReplica]:
         connection = await self.cluster.connect(broker_id)
-        answer = await connection.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-        return answer.results[0].topics[0].partitions[0].out_of_sync
+        response = await connection.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+        return response.results[0].topics[0].partitions[0].out_of_sync
 
 
 def with_orders(scenario: Callable[[Orders], Awaitable[None]], **configs: str) -> None:

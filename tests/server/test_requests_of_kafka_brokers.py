@@ -3,7 +3,7 @@
 import pytest
 
 from tests.server.test_forwarding import controller_of, create, others, topics_of, with_cluster
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.errors import NotController, StaleBrokerEpoch, UnknownTopicId, UnknownTopicOrPartition
 from tidelog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tidelog.protocol.messages.alter_partition import (
@@ -24,7 +24,7 @@ def epoch_of(cluster: SimulatedCluster, broker_id: int) -> int:
     return cluster.broker(controller_of(cluster))._services.membership.controller.context.brokers[broker_id].epoch
 
 
-def state_of(cluster: SimulatedCluster) -> Partition:
+def state_of(cluster: SimulatedCluster) -> PartitionRegistration:
     return dict(stored_partitions(cluster.store_state))[TopicPartition(TOPIC, 0)].state
 
 
@@ -69,8 +69,8 @@ def test_leader_changes_its_isr(version: int) -> None:
         assert (await ask(stale)).error_code == StaleBrokerEpoch.code
         other = await cluster.connect(others(cluster)[0])
         request = request_of(cluster, topic_id, [leader])
-        answer = await other.ask(request, AlterPartitionResponse, version=version)
-        assert answer.error_code == NotController.code
+        response = await other.ask(request, AlterPartitionResponse, version=version)
+        assert response.error_code == NotController.code
 
     with_cluster(scenario)
 

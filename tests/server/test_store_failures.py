@@ -38,11 +38,11 @@ class BreakableStore(MemoryStore):
     """Answers nothing while it is broken."""
 
     is_broken = False
-    loses_answers = False
+    loses_responses = False
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         results = await super().multi(operations)
-        if self.loses_answers:
+        if self.loses_responses:
             self.is_broken = True
             raise StoreUnavailable("the answer of the store was lost")
         return results
@@ -223,11 +223,11 @@ def test_a_change_whose_answer_was_lost_is_seen_when_the_store_answers_again(req
         async with world.broker():
             client = await world.connect()
             await client.create_topic("t")
-            world.store.loses_answers = True
+            world.store.loses_responses = True
             assert await request_(client) == RequestTimedOut.code
             await asyncio.sleep(5)
             assert await topic_names(client) == ["t"]
-            world.store.loses_answers = world.store.is_broken = False
+            world.store.loses_responses = world.store.is_broken = False
             await asyncio.sleep(5)
             names = await topic_names(client)
             retention = await value(client, (2, "t"), "retention.ms") if "t" in names else None

@@ -23,9 +23,9 @@ HOUR_S = 3600
 async def begin(client: Client, transactional_id: str, timeout_ms: int = 60_000) -> ProducerIdentity:
     """A transaction with one record."""
     request = InitProducerIdRequest(transactional_id, timeout_ms)
-    answer = await client.ask(request, 5, InitProducerIdResponse)
-    assert answer.error_code == NO_ERROR
-    identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+    response = await client.ask(request, 5, InitProducerIdResponse)
+    assert response.error_code == NO_ERROR
+    identity = ProducerIdentity(response.producer_id, response.producer_epoch)
     batch = batch_of(
         b"x",
         producer_id=identity.producer_id,

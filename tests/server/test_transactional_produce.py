@@ -136,8 +136,8 @@ class Stage:
 
     async def send(self, sequence: int, **options: int) -> tuple[int, int]:
         """Error and base offset."""
-        answer = await self.start(sequence, **options)  # type: ignore[arg-type]
-        return answer.error_code, answer.base_offset
+        response = await self.start(sequence, **options)  # type: ignore[arg-type]
+        return response.error_code, response.base_offset
 
     async def end(
         self,
@@ -290,8 +290,8 @@ def test_a_late_marker_of_the_transaction_before_does_not_keep_the_next_one_out(
         await asyncio.sleep(1)
         assert await stage.end(epoch=2, transaction_version=transaction_version) == [0]
         stage.verifier.answer()
-        answers = await asyncio.gather(*sending)
-        assert [answer.error_code for answer in answers] == [expected] * 2
+        responses = await asyncio.gather(*sending)
+        assert [response.error_code for response in responses] == [expected] * 2
 
     on_stage(scenario)
 
@@ -302,7 +302,7 @@ def test_batches_that_were_sent_one_after_the_other_keep_their_order() -> None:
         sending = [stage.start(sequence) for sequence in range(4)]
         await asyncio.sleep(1)
         stage.verifier.answer()
-        assert [(answer.error_code, answer.base_offset) for answer in await asyncio.gather(*sending)] == [
+        assert [(response.error_code, response.base_offset) for response in await asyncio.gather(*sending)] == [
             (0, number) for number in range(4)
         ]
 
@@ -327,8 +327,8 @@ def test_a_later_batch_does_not_take_the_place_of_one_that_must_be_sent_again() 
 
 def test_a_producer_that_is_out_of_order_at_the_beginning_is_told_where_the_log_starts() -> None:
     async def scenario(stage: Stage) -> None:
-        refused = await stage.start(5, version=ADDS)
-        assert (refused.error_code, refused.log_start_offset) == (OutOfOrderSequenceNumber.code, 0)
+        rejected = await stage.start(5, version=ADDS)
+        assert (rejected.error_code, rejected.log_start_offset) == (OutOfOrderSequenceNumber.code, 0)
 
     on_stage(scenario)
 

@@ -55,8 +55,8 @@ async def ready(client: Client) -> None:
     await client.create_topic(TOPIC, partitions=2)
     for key_type in (0, 1):
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[ID])
-        answer = await client.ask(request, 6, FindCoordinatorResponse)
-        assert answer.coordinators[0].error_code == NO_ERROR
+        response = await client.ask(request, 6, FindCoordinatorResponse)
+        assert response.coordinators[0].error_code == NO_ERROR
 
 
 async def init(
@@ -230,10 +230,10 @@ def test_what_is_named_twice_is_answered_twice() -> None:
         identity = await producer_of(client)
         named = [(TOPIC, [0, 0]), (TOPIC, [1]), (TOPIC, [])]
         topics = [AddPartitionsToTxnTopic(topic, indexes) for topic, indexes in named]
-        answer = await client.ask(AddPartitionsToTxnRequest([], ID, *identity, topics), 3, AddPartitionsToTxnResponse)
+        response = await client.ask(AddPartitionsToTxnRequest([], ID, *identity, topics), 3, AddPartitionsToTxnResponse)
         assert [
             (topic.name, [each.partition_index for each in topic.results_by_partition])
-            for topic in answer.results_by_topic_v3_and_below
+            for topic in response.results_by_topic_v3_and_below
         ] == named
 
     with_broker(scenario)
@@ -250,15 +250,15 @@ def test_brokers_ask_about_many_transactions_at_once() -> None:
             return AddPartitionsToTxnTransaction(transactional_id, *identity, verify, topics)
 
         request = AddPartitionsToTxnRequest([asked(ID, 0, 1, verify=True), asked("other", 0, verify=False)])
-        answer = await client.ask(request, BROKERS_VERSION, AddPartitionsToTxnResponse)
-        assert answer.error_code == NO_ERROR
-        assert {each.transactional_id: codes_of(each.topic_results) for each in answer.results_by_transaction} == {
+        response = await client.ask(request, BROKERS_VERSION, AddPartitionsToTxnResponse)
+        assert response.error_code == NO_ERROR
+        assert {each.transactional_id: codes_of(each.topic_results) for each in response.results_by_transaction} == {
             ID: {0: NO_ERROR, 1: TransactionAbortable.code},
             "other": {0: InvalidProducerIdMapping.code},
         }
         request = AddPartitionsToTxnRequest([asked(ID, 1, verify=False)])
-        answer = await client.ask(request, BROKERS_VERSION, AddPartitionsToTxnResponse)
-        assert codes_of(answer.results_by_transaction[0].topic_results) == {1: NO_ERROR}
+        response = await client.ask(request, BROKERS_VERSION, AddPartitionsToTxnResponse)
+        assert codes_of(response.results_by_transaction[0].topic_results) == {1: NO_ERROR}
         (described,) = await describe(client, ID)
         assert [(topic.topic, list(topic.partitions)) for topic in described.topics] == [(TOPIC, [0, 1])]
 
@@ -274,9 +274,9 @@ def test_transactions_are_listed_as_filters_want_them() -> None:
         idle = await producer_of(client, "idle")
 
         async def listed(version: int = 2, **filters: Any) -> list[str]:
-            answer = await client.ask(ListTransactionsRequest(**filters), version, ListTransactionsResponse)
-            assert answer.error_code == NO_ERROR
-            return sorted(each.transactional_id for each in answer.transaction_states)
+            response = await client.ask(ListTransactionsRequest(**filters), version, ListTransactionsResponse)
+            assert response.error_code == NO_ERROR
+            return sorted(each.transactional_id for each in response.transaction_states)
 
         assert await listed(version=0) == ["idle", ID]
         assert await listed(state_filters=["Ongoing"]) == [ID]
@@ -288,11 +288,11 @@ def test_transactions_are_listed_as_filters_want_them() -> None:
         assert await listed(transactional_id_pattern="id.e|x") == ["idle"]
         assert await listed(transactional_id_pattern="pay") == []
         assert await listed(transactional_id_pattern="") == ["idle", ID]
-        answer = await client.ask(ListTransactionsRequest(state_filters=["Nonsense"]), 2, ListTransactionsResponse)
-        assert answer.unknown_state_filters == ["Nonsense"]
+        response = await client.ask(ListTransactionsRequest(state_filters=["Nonsense"]), 2, ListTransactionsResponse)
+        assert response.unknown_state_filters == ["Nonsense"]
         request = ListTransactionsRequest(transactional_id_pattern="a(")
-        answer = await client.ask(request, 2, ListTransactionsResponse)
-        assert answer.error_code == InvalidRegularExpression.code
+        response = await client.ask(request, 2, ListTransactionsResponse)
+        assert response.error_code == InvalidRegularExpression.code
 
     with_broker(scenario)
 

@@ -46,7 +46,7 @@ from tidelog.protocol.structs import Request
 CONFIG_OF_TOPIC = 2
 ANNOUNCED_BYTES = 100_000_000
 BIGGEST = 2**31 - 1
-MOST_ELEMENTS = 16_000
+MAX_ELEMENTS = 16_000
 """Just below what one request may have."""
 
 
@@ -236,7 +236,7 @@ def _many_configs(attacker: Attacker) -> None:
 
 @attack("many-topics", "Metadata of 16,000 topics that do not exist", is_short=True)
 def _many_topics(attacker: Attacker) -> None:
-    wanted = [MetadataRequestTopic(name=name) for name in names(attacker.scaled(MOST_ELEMENTS))]
+    wanted = [MetadataRequestTopic(name=name) for name in names(attacker.scaled(MAX_ELEMENTS))]
     attacker.ask_repeatedly(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 9)
 
 
@@ -263,7 +263,7 @@ def _many_altered(attacker: Attacker) -> None:
 
 @attack("many-offsets", "ListOffsets of 16,000 partitions, most of which do not exist")
 def _many_offsets(attacker: Attacker) -> None:
-    wanted = [ListOffsetsPartition(index, -1, -1) for index in range(attacker.scaled(MOST_ELEMENTS))]
+    wanted = [ListOffsetsPartition(index, -1, -1) for index in range(attacker.scaled(MAX_ELEMENTS))]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(attacker.target.topic, wanted)])
     attacker.ask_repeatedly(request, 6)
 
@@ -277,31 +277,31 @@ def _searches(attacker: Attacker) -> None:
 
 @attack("many-fetched-offsets", "OffsetFetch of 16,000 partitions")
 def _many_fetched_offsets(attacker: Attacker) -> None:
-    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=range(attacker.scaled(MOST_ELEMENTS)))]
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=range(attacker.scaled(MAX_ELEMENTS)))]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
     attacker.ask_repeatedly(request, 8)
 
 
 @attack("many-committed-offsets", "OffsetCommit of 16,000 partitions")
 def _many_committed_offsets(attacker: Attacker) -> None:
-    wanted = [OffsetCommitRequestPartition(index, 1, -1, "x") for index in range(attacker.scaled(MOST_ELEMENTS))]
+    wanted = [OffsetCommitRequestPartition(index, 1, -1, "x") for index in range(attacker.scaled(MAX_ELEMENTS))]
     topics = [OffsetCommitRequestTopic(name=attacker.target.topic, partitions=wanted)]
     attacker.ask_repeatedly(OffsetCommitRequest(group_id="g", topics=topics), 8)
 
 
 @attack("many-coordinators", "FindCoordinator of 16,000 groups")
 def _many_coordinators(attacker: Attacker) -> None:
-    attacker.ask_repeatedly(FindCoordinatorRequest(coordinator_keys=names(attacker.scaled(MOST_ELEMENTS))), 4)
+    attacker.ask_repeatedly(FindCoordinatorRequest(coordinator_keys=names(attacker.scaled(MAX_ELEMENTS))), 4)
 
 
 @attack("many-groups", "DescribeGroups of 16,000 groups")
 def _many_groups(attacker: Attacker) -> None:
-    attacker.ask_repeatedly(DescribeGroupsRequest(groups=names(attacker.scaled(MOST_ELEMENTS))), 5)
+    attacker.ask_repeatedly(DescribeGroupsRequest(groups=names(attacker.scaled(MAX_ELEMENTS))), 5)
 
 
 @attack("many-described-topics", "DescribeTopicPartitions of 16,000 topics that do not exist")
 def _many_described_topics(attacker: Attacker) -> None:
-    wanted = [TopicRequest(name) for name in names(attacker.scaled(MOST_ELEMENTS))]
+    wanted = [TopicRequest(name) for name in names(attacker.scaled(MAX_ELEMENTS))]
     attacker.ask_repeatedly(DescribeTopicPartitionsRequest(topics=wanted), 0)
 
 
@@ -435,7 +435,7 @@ def _lies(attacker: Attacker) -> None:
 @attack("tags", "requests of 16,000 tagged fields")
 def _tags(attacker: Attacker) -> None:
     header = request_header(ApiVersionsRequest.__api_key__, 3, 1, "tags")
-    count = attacker.scaled(MOST_ELEMENTS)
+    count = attacker.scaled(MAX_ELEMENTS)
     body = header + b"\x02a\x02b" + _varint(count) + b"\x00\x00" * count
     attacker.push(attacker.connections(3), len(body).to_bytes(LENGTH_BYTES, "big") + body, repeat=True, reads=True)
 

@@ -87,12 +87,12 @@ class Bystanders:
             while not self._is_over.wait(PAUSE_S):
                 began_s = time.monotonic()
                 try:
-                    answer = asking.ask(_one_record(place), 9, ProduceResponse)
+                    response = asking.ask(_one_record(place), 9, ProduceResponse)
                 except OSError as error:
                     self.produce.failures.append(f"produce {place.topic}-{place.partition}: {error}")
                     raise
                 self.produce.note(time.monotonic() - began_s, f"produce {place}")
-                code = answer.responses[0].partition_responses[0].error_code
+                code = response.responses[0].partition_responses[0].error_code
                 if code:
                     self.produce.failures.append(f"produce {place.topic}-{place.partition}: error {code}")
 
@@ -104,11 +104,11 @@ class Bystanders:
             offset = _end_offset(place, asking)
             while not self._is_over.is_set():
                 try:
-                    answer = asking.ask(_fetch(place, offset), 12, FetchResponse)
+                    response = asking.ask(_fetch(place, offset), 12, FetchResponse)
                 except OSError as error:
                     self.consume.failures.append(f"fetch {place.topic}-{place.partition}: {error}")
                     raise
-                found = answer.responses[0].partitions[0]
+                found = response.responses[0].partitions[0]
                 if found.error_code:
                     self.consume.failures.append(f"fetch {place.topic}-{place.partition}: error {found.error_code}")
                     return
@@ -142,8 +142,8 @@ def _one_record(place: Place) -> ProduceRequest:
 
 def _end_offset(place: Place, asking: Asking) -> int:
     wanted = [ListOffsetsTopic(place.topic, [ListOffsetsPartition(place.partition, -1, LATEST)])]
-    answer = asking.ask(ListOffsetsRequest(replica_id=-1, topics=wanted), 6, ListOffsetsResponse)
-    return answer.topics[0].partitions[0].offset
+    response = asking.ask(ListOffsetsRequest(replica_id=-1, topics=wanted), 6, ListOffsetsResponse)
+    return response.topics[0].partitions[0].offset
 
 
 def _fetch(place: Place, offset: int) -> FetchRequest:

@@ -11,7 +11,7 @@ from tests.siege.attacks import (
     ANNOUNCED_BYTES,
     BIGGEST,
     CONFIG_OF_TOPIC,
-    MOST_ELEMENTS,
+    MAX_ELEMENTS,
     Attacker,
     attack,
     names,
@@ -44,7 +44,7 @@ from tidelog.protocol.messages.offset_fetch import (
 )
 from tidelog.protocol.structs import Request
 
-LONGEST_TEXT = 32_767
+MAX_TEXT = 32_767
 MAX_TIMESTAMP_SEARCH = -3
 ROUND_S = 0.3
 CREATED_TOPICS = 1000
@@ -121,7 +121,7 @@ def _invalid_names(attacker: Attacker) -> None:
 
 
 @attack("refused-topics", "CreateTopics of 10,000 topics with more replicas than there are brokers")
-def _refused_topics(attacker: Attacker) -> None:
+def _rejected_topics(attacker: Attacker) -> None:
     topics = [CreatableTopic(name, 1, 100, [], []) for name in names(attacker.scaled(10_000))]
     attacker.ask_repeatedly(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 5)
 
@@ -130,7 +130,7 @@ def _refused_topics(attacker: Attacker) -> None:
 def _topic_assignments(attacker: Attacker) -> None:
     assignments = [
         CreatableReplicaAssignment(index, [1 + index % 3, 1 + (index + 1) % 3])
-        for index in range(attacker.scaled(MOST_ELEMENTS // 4))
+        for index in range(attacker.scaled(MAX_ELEMENTS // 4))
     ]
     topics = [CreatableTopic("assigned", -1, -1, assignments, [])]
     attacker.ask_repeatedly(CreateTopicsRequest(topics=topics, validate_only=True), 5)
@@ -170,7 +170,7 @@ def _new_producer_ids(attacker: Attacker) -> None:
 
 @attack("long-names", "topics, groups and transactional ids with names of 32 KB")
 def _long_names(attacker: Attacker) -> None:
-    name = "n" * LONGEST_TEXT
+    name = "n" * MAX_TEXT
     requests: list[tuple[Request, int]] = [
         (MetadataRequest(topics=[MetadataRequestTopic(name=name)] * 20, allow_auto_topic_creation=True), 9),
         (FindCoordinatorRequest(coordinator_keys=[name] * 20), 4),

@@ -6,7 +6,7 @@ from contextlib import suppress
 from itertools import count, cycle
 from typing import cast
 
-from tests.siege.attacks import ANNOUNCED_BYTES, MOST_ELEMENTS, Attacker, attack, names
+from tests.siege.attacks import ANNOUNCED_BYTES, MAX_ELEMENTS, Attacker, attack, names
 from tests.siege.wire import LENGTH_BYTES, Asking, connect, frame
 from tidelog.protocol.apis import API_KEYS
 from tidelog.protocol.fields import Array, FieldType, Nested, Text
@@ -57,7 +57,7 @@ def long_requests(elements: int) -> list[bytes]:
 
 @attack("long-arrays", "each API with 4,000 elements in each of its arrays, one after the other")
 def _long_arrays(attacker: Attacker) -> None:
-    for data in cycle(long_requests(attacker.scaled(MOST_ELEMENTS // 4))):
+    for data in cycle(long_requests(attacker.scaled(MAX_ELEMENTS // 4))):
         if attacker.is_over:
             break
         sockets = [connect(attacker.target.address, 5.0) for _ in range(2)]
@@ -68,7 +68,7 @@ def _long_arrays(attacker: Attacker) -> None:
 
 @attack("subscriptions", "ConsumerGroupHeartbeat with 16,000 topics, each in a new group")
 def _subscriptions(attacker: Attacker) -> None:
-    topics = names(attacker.scaled(MOST_ELEMENTS))
+    topics = names(attacker.scaled(MAX_ELEMENTS))
     with Asking(attacker.target.address) as asking:
         for number in count():
             request = _joining(f"subscribed-{number % 10}", f"member-{number}")

@@ -20,10 +20,10 @@ from tidelog.protocol.records import Record, build_batch
 from tools.apache_kafka import free_port
 
 SESSION_MS = 6000
-MOST_P99_S = 0.25
-MOST_WAIT_S = 1.0
-MOST_GROWTH_BYTES = 200_000_000
-MOST_KEPT_BYTES = 60_000_000
+MAX_P99_S = 0.25
+MAX_WAIT_S = 1.0
+MAX_GROWTH_BYTES = 200_000_000
+MAX_KEPT_BYTES = 60_000_000
 """What may still be there afterwards: interpreters do not give back every page."""
 REST_S = 12.0
 SAMPLE_S = 0.05
@@ -53,17 +53,17 @@ class Outcome(NamedTuple):
     @property
     def problems(self) -> list[str]:
         found = [*self.failures]
-        if self.p99_s > MOST_P99_S:
+        if self.p99_s > MAX_P99_S:
             found.append(f"p99 of {self.p99_s * 1000:.0f} ms")
-        if self.longest_s > MOST_WAIT_S:
+        if self.longest_s > MAX_WAIT_S:
             found.append(f"waited {self.longest_s:.1f} s: {self.longest}")
         if self.leaders_moved:
             found.append(f"{self.leaders_moved} leaders moved")
         if self.sessions_lost:
             found.append(f"{self.sessions_lost} sessions lost")
-        if self.peak_bytes - self.before_bytes > MOST_GROWTH_BYTES:
+        if self.peak_bytes - self.before_bytes > MAX_GROWTH_BYTES:
             found.append(f"grew by {(self.peak_bytes - self.before_bytes) / 1e6:.0f} MB")
-        if self.after_bytes - self.before_bytes > MOST_KEPT_BYTES:
+        if self.after_bytes - self.before_bytes > MAX_KEPT_BYTES:
             found.append(f"kept {(self.after_bytes - self.before_bytes) / 1e6:.0f} MB")
         return found
 
@@ -210,6 +210,6 @@ def _attack(name: str, target: Target) -> None:
 
 def _settled(cluster: BesiegedCluster, before_bytes: int, rest_s: float) -> int:
     deadline_s = time.monotonic() + rest_s
-    while cluster.resident_bytes() - before_bytes > MOST_KEPT_BYTES and time.monotonic() < deadline_s:
+    while cluster.resident_bytes() - before_bytes > MAX_KEPT_BYTES and time.monotonic() < deadline_s:
         time.sleep(SAMPLE_S)
     return cluster.resident_bytes()

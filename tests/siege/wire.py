@@ -44,11 +44,11 @@ class Asking:
     def __init__(self, address: str, timeout_s: float = 20.0) -> None:
         self.socket = connect(address, timeout_s)
 
-    def ask(self, request: Request, version: int, answer_type: type[ResponseT]) -> ResponseT:
+    def ask(self, request: Request, version: int, response_type: type[ResponseT]) -> ResponseT:
         self.socket.sendall(frame(request, version))
         body = self._receive(int.from_bytes(self._receive(LENGTH_BYTES), "big"))
         _, position = read_response_header(memoryview(body), request.__api_key__, version)
-        return decode(answer_type, version, body[position:])
+        return decode(response_type, version, body[position:])
 
     def _receive(self, size: int) -> bytes:
         received = bytearray()

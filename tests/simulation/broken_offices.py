@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock, patch
 
-from tidelog.cluster.image import Broker
-from tidelog.cluster.image import Partition as PartitionState
+from tidelog.cluster.image import BrokerRegistration
+from tidelog.cluster.image import PartitionRegistration as PartitionState
 from tidelog.controller import broker_changes, elections
 from tidelog.controller.broker_changes import Difference, difference
 from tidelog.controller.context import ControllerContext
@@ -31,7 +31,9 @@ from tidelog.types import NO_BROKER, BrokerId
 def registration_epochs_ignored() -> Iterator[None]:
     """R39 as it was before KIP-903: a broker that is registered is the broker that was registered."""
 
-    def by_id_only(known: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Broker]) -> Difference:
+    def by_id_only(
+        known: Mapping[BrokerId, BrokerRegistration], current: Mapping[BrokerId, BrokerRegistration]
+    ) -> Difference:
         return difference(known, current)._replace(restarted=elections.NO_BROKERS)
 
     with patch.object(broker_changes, "difference", by_id_only), incarnations_not_compared():
@@ -65,7 +67,7 @@ def nobody_eligible() -> Iterator[None]:
 
     def forget(*arguments: Any) -> Decision:
         decision = changed(*arguments)
-        return decision._replace(partition=replace(decision.partition, eligible_replicas=()))
+        return decision._replace(partition=replace(decision.partition, eligible_leader_replicas=()))
 
     with (
         patch.object(elections, "_changed", forget),
@@ -182,7 +184,7 @@ def clean_shutdown_marker_left_while_loading() -> Iterator[None]:
 @contextmanager
 def stopping_replicas_of_any_epoch() -> Iterator[None]:
     """R11 without KIP-570."""
-    with patch.object(RoleChanges, "stop_refusal", lambda self, stop: None):
+    with patch.object(RoleChanges, "stop_rejection", lambda self, stop: None):
         yield
 
 
@@ -223,12 +225,12 @@ def uncommitted_offsets_out_of_range() -> Iterator[None]:
     """R15: what cannot be read yet is taken for what was never written."""
     fetch_records = Partition.fetch_records
 
-    def refuse(
+    def reject(
         self: Partition, params: FetchParams, request: FetchPartition, max_bytes: int, **options: Any
     ) -> PartitionData:
         if not params.is_follower and request.fetch_offset > self.log.high_watermark:
             raise OffsetOutOfRange
         return fetch_records(self, params, request, max_bytes, **options)
 
-    with patch.object(Partition, "fetch_records", refuse):
+    with patch.object(Partition, "fetch_records", reject):
         yield

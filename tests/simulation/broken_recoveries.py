@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from tests.simulation.broken_rules import high_watermark_before_the_cut
-from tidelog.cluster.image import Broker
+from tidelog.cluster.image import BrokerRegistration
 from tidelog.controller import takeover
 from tidelog.controller.takeover_plan import TakeoverPlan, plan_takeover
 from tidelog.replication import alter_log_dirs
@@ -22,7 +22,7 @@ from tidelog.types import NO_LEADER_EPOCH, BrokerId
 def empty_stores_taken_for_new_clusters() -> Iterator[None]:
     """R44: whatever the log directories hold, a store without topics is that of a new cluster."""
 
-    async def nothing(store: Store, brokers: Mapping[BrokerId, Broker]) -> TakeoverPlan:
+    async def nothing(store: Store, brokers: Mapping[BrokerId, BrokerRegistration]) -> TakeoverPlan:
         return plan_takeover({})
 
     with patch.object(takeover, "_plan", nothing), patch.object(LogManager, "set_aside", LogManager.delete):

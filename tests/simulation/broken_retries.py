@@ -20,19 +20,19 @@ from tidelog.types import BrokerId
 
 
 @contextmanager
-def refusals_taken_for_answers() -> Iterator[None]:
+def rejections_taken_for_responses() -> Iterator[None]:
     """R43: a broker does not wait until it knows its own epoch, and the controller takes its refusal for an answer."""
 
     async def ask_once(self: _BrokerChannel, request: Request) -> Response:
         while True:
             try:
-                answer = await self._connection.ask(request, Response, self._request_timeout_s)
+                response = await self._connection.ask(request, Response, self._request_timeout_s)
             except ConnectionLost as error:
                 self._mark_unreachable(error)
                 await asyncio.sleep(self._backoff_s)
                 continue
             self._mark_reachable()
-            return answer
+            return response
 
     async def not_at_all(self: Membership, timeout_s: float) -> None: ...
 
@@ -44,15 +44,15 @@ def refusals_taken_for_answers() -> Iterator[None]:
 
 
 @contextmanager
-def refused_roles_forgotten() -> Iterator[None]:
+def rejected_roles_forgotten() -> Iterator[None]:
     """R43: a broker that does not know its own epoch yet refuses its roles, and is never told them again."""
 
-    def forget(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> LeaderAndIsrResponseReceived:
-        event = leader_and_isr_response_event(broker_id, request, answer)
+    def forget(broker_id: BrokerId, request: LeaderAndIsrRequest, response: Response) -> LeaderAndIsrResponseReceived:
+        event = leader_and_isr_response_event(broker_id, request, response)
         assert isinstance(event, LeaderAndIsrResponseReceived)
-        return replace(event, refused=frozenset())
+        return replace(event, rejected=frozenset())
 
-    with refusals_taken_for_answers(), patch.object(term, "leader_and_isr_response_event", forget):
+    with rejections_taken_for_responses(), patch.object(term, "leader_and_isr_response_event", forget):
         yield
 
 
@@ -60,13 +60,13 @@ def refused_roles_forgotten() -> Iterator[None]:
 def deletion_answers_of_any_attempt() -> Iterator[None]:
     """R43: an answer counts for the attempt of now, and who refused is not asked again."""
 
-    def of_any(broker_id: BrokerId, request: StopReplicaRequest, answer: Response, attempt: int) -> Event | None:
-        event = stop_replica_response_event(broker_id, request, answer, attempt)
+    def of_any(broker_id: BrokerId, request: StopReplicaRequest, response: Response, attempt: int) -> Event | None:
+        event = stop_replica_response_event(broker_id, request, response, attempt)
         if not isinstance(event, TopicDeletionStopReplicaResponseReceived):
             return event
-        return replace(event, attempt=ANY, failed=event.failed | event.refused, refused=frozenset())
+        return replace(event, attempt=ANY, failed=event.failed | event.rejected, rejected=frozenset())
 
-    with refusals_taken_for_answers(), patch.object(term, "stop_replica_response_event", of_any):
+    with rejections_taken_for_responses(), patch.object(term, "stop_replica_response_event", of_any):
         yield
 
 

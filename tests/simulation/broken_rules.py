@@ -122,7 +122,7 @@ def taking_batches_of_later_epochs() -> Iterator[None]:
 
 
 @contextmanager
-def refusing_batches_around_the_log_start() -> Iterator[None]:
+def rejecting_batches_around_the_log_start() -> Iterator[None]:
     """R15 without KAFKA-6975: an empty log takes only a batch that begins at its start."""
     with patch.object(follower_checks, "_holds_the_start", lambda *_: False):
         yield
@@ -197,10 +197,10 @@ def without_a_try_after_the_shrink() -> Iterator[None]:
         in_sync_replicas: Sequence[BrokerId],
         version: int,
         now_ms: int,
-        eligible_epochs: Mapping[BrokerId, int] | None = None,
+        eligible_leader_epochs: Mapping[BrokerId, int] | None = None,
     ) -> LeaderEffects | None:
         with patch.object(PartitionLeader, "maybe_increment_high_watermark", lambda self, now_ms: None):
-            return on_written(self, in_sync_replicas, version, now_ms, eligible_epochs)
+            return on_written(self, in_sync_replicas, version, now_ms, eligible_leader_epochs)
 
     with patch.object(PartitionLeader, "on_written", leave_the_high_watermark):
         yield

@@ -92,8 +92,8 @@ async def _replicate_one_record(cluster: SimulatedCluster) -> CallTrace:
     await asyncio.sleep(0.1)
     with tracing(cluster) as trace:
         request = produce_request(TOPIC, batch_of(b"x"), 0, -1)
-        answer = await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        response = await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
+        assert response.responses[0].partition_responses[0].error_code == 0
         leader = cluster.broker(LEADER).replicas.get(TOPIC, 0).require_leader()
         await wait_for(lambda: all(each.log_end_offset == 2 for each in leader.followers.values()), step_s=0.001)
     connection.close()
@@ -117,8 +117,8 @@ async def _fetch_one_record(cluster: SimulatedCluster) -> CallTrace:
     await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
     await connection.ask(fetch_request(TOPIC, 0), FetchResponse, version=FETCH_VERSION)
     with tracing(cluster) as trace:
-        answer = await connection.ask(fetch_request(TOPIC, 0), FetchResponse, version=FETCH_VERSION)
-    assert answer.responses[0].partitions[0].records
+        response = await connection.ask(fetch_request(TOPIC, 0), FetchResponse, version=FETCH_VERSION)
+    assert response.responses[0].partitions[0].records
     connection.close()
     return trace
 

@@ -18,9 +18,9 @@ from tidelog.simulation.chaos import run_seed
 from tidelog.simulation.fault_schedule import draw_schedule
 from tidelog.simulation.swarm import SwarmConfig, draw_config
 
-MOST_SEEDS = 5000
+MAX_SEEDS = 5000
 SEEDS_EACH = 5
-MOST_CPU_S = 2.0
+MAX_CPU_S = 2.0
 """For a run with the mistake and one without: tests repeat them."""
 ENOUGH_FAULTS = 12
 TOO_MANY_FAULTS = 40
@@ -69,7 +69,7 @@ def search(name: str, configs: list[SwarmConfig], runs: int) -> Iterator[Finding
         if verdict.is_good or not run_without(name, seed).is_good:
             continue
         took_s = time.process_time() - began
-        if took_s <= MOST_CPU_S:
+        if took_s <= MAX_CPU_S:
             yield Finding(seed, took_s, verdict.violations[0], is_found_whole(name, seed))
 
 
@@ -104,7 +104,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    configs = [draw_config(seed) for seed in range(1, MOST_SEEDS + 1)]
+    configs = [draw_config(seed) for seed in range(1, MAX_SEEDS + 1)]
     found: dict[str, list[Finding]] = {}
     for mistake in options.mistake or MISTAKES:
         found[mistake] = best_of(islice(search(mistake, configs, options.runs), options.seeds))

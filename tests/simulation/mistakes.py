@@ -24,7 +24,7 @@ from tests.simulation.broken_recoveries import (
 from tests.simulation.broken_retries import (
     deletion_answers_of_any_attempt,
     followers_given_up_without_descriptors,
-    refused_roles_forgotten,
+    rejected_roles_forgotten,
 )
 from tests.simulation.broken_rules import (
     high_watermark_over_the_plain_isr,
@@ -169,7 +169,7 @@ MISTAKES: Mapping[str, Mistake] = {
     "refused-roles-forgotten": Mistake(
         "R43",
         "a broker that rejoins refuses its roles, and is not told again",
-        refused_roles_forgotten,
+        rejected_roles_forgotten,
         _names("late_rejoining"),
         REJOINING,
     ),

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from tests.server.harness import batch_of, fetch_request, produce_request
 from tidelog.client.network.connection import ConnectionLost
-from tidelog.cluster.image import Partition as StoredPartition
+from tidelog.cluster.image import PartitionRegistration as StoredPartition
 from tidelog.cluster.topic_names import is_internal
 from tidelog.cluster.znodes import decode_state, state_path
 from tidelog.controller.channels import _BrokerChannel
@@ -106,10 +106,10 @@ async def create_topic(
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
     if is_internal(name):
-        answer = await _create_as_broker(cluster, request)
+        response = await _create_as_broker(cluster, request)
     else:
-        answer = await ask(cluster, cluster.running[0].broker_id, request, CreateTopicsResponse)
-    (result,) = answer.topics
+        response = await ask(cluster, cluster.running[0].broker_id, request, CreateTopicsResponse)
+    (result,) = response.topics
     assert result.error_code == 0, result
     for index, place in enumerate(places):
         await wait_for(lambda index=index, place=place: _is_settled(cluster, name, index, place))  # type: ignore[misc]
@@ -139,12 +139,12 @@ async def ask(
     cluster: SimulatedCluster,
     broker_id: BrokerId,
     request: Request,
-    answer_type: type[Answer],
+    response_type: type[Answer],
     version: int | None = None,
 ) -> Answer:
     connection = await cluster.connect(broker_id)
     try:
-        return await connection.ask(request, answer_type, version=version)
+        return await connection.ask(request, response_type, version=version)
     finally:
         connection.close()
 
@@ -159,8 +159,8 @@ async def produce_to(
 ) -> PartitionProduceResponse:
     """One batch to this broker, whatever its role is."""
     request = produce_request(topic, batch_of(*values), partition, acks)
-    answer = await ask(cluster, broker_id, request, ProduceResponse, PRODUCE_VERSION)
-    return answer.responses[0].partition_responses[0]
+    response = await ask(cluster, broker_id, request, ProduceResponse, PRODUCE_VERSION)
+    return response.responses[0].partition_responses[0]
 
 
 async def produce(
@@ -177,10 +177,10 @@ async def produce(
     while True:
         leader = stored(cluster, topic, partition).leader
         if leader in {broker.broker_id for broker in cluster.running}:
-            answer = await produce_to(cluster, leader, *values, acks=acks, topic=topic, partition=partition)
-            if answer.error_code == 0:
-                return answer.base_offset
-            assert answer.error_code in _TRY_AGAIN, answer
+            response = await produce_to(cluster, leader, *values, acks=acks, topic=topic, partition=partition)
+            if response.error_code == 0:
+                return response.base_offset
+            assert response.error_code in _TRY_AGAIN, response
         assert loop.time() < deadline, f"nobody took {values}"
         await asyncio.sleep(STEP_S)
 
@@ -202,8 +202,8 @@ async def read_all(
     found: list[bytes] = []
     while True:
         request = fetch_request(topic, offset, partition=partition, max_wait_ms=0)
-        answer = await ask(cluster, source, request, FetchResponse, FETCH_VERSION)
-        data = answer.responses[0].partitions[0]
+        response = await ask(cluster, source, request, FetchResponse, FETCH_VERSION)
+        data = response.responses[0].partitions[0]
         assert data.error_code == 0, data
         batches = list(split_batches(bytes(data.records or b"")))  # type: ignore[arg-type]
         if not batches:

@@ -31,17 +31,17 @@ async def create(cluster: SimulatedCluster, broker_id: int, name: str) -> int:
     connection = await cluster.connect(broker_id)
     topic = CreatableTopic(name=name, num_partitions=3, replication_factor=3)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=2000)
-    answer = await connection.ask(request, CreateTopicsResponse, timeout_s=5)
+    response = await connection.ask(request, CreateTopicsResponse, timeout_s=5)
     connection.close()
-    return answer.topics[0].error_code
+    return response.topics[0].error_code
 
 
 async def delete(cluster: SimulatedCluster, broker_id: int, name: str) -> int:
     connection = await cluster.connect(broker_id)
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=2000)
-    answer = await connection.ask(request, DeleteTopicsResponse, timeout_s=5)
+    response = await connection.ask(request, DeleteTopicsResponse, timeout_s=5)
     connection.close()
-    return answer.responses[0].error_code
+    return response.responses[0].error_code
 
 
 async def stored(cluster: SimulatedCluster) -> ClusterImage:

@@ -47,20 +47,20 @@ async def commit(cluster: SimulatedCluster, broker_id: BrokerId, offset: int) ->
         group_id="group", topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])]
     )
     try:
-        answer = await ask(cluster, broker_id, request, OffsetCommitResponse, 8)
+        response = await ask(cluster, broker_id, request, OffsetCommitResponse, 8)
     except ConnectionLost:
         return False
-    return answer.topics[0].partitions[0].error_code == NO_ERROR
+    return response.topics[0].partitions[0].error_code == NO_ERROR
 
 
 async def committed(cluster: SimulatedCluster, broker_id: BrokerId) -> int | None:
     """The offset that the broker tells; None if it is not the coordinator."""
     request = OffsetFetchRequest(group_id="group", topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])])
-    answer = await ask(cluster, broker_id, request, OffsetFetchResponse, 7)
-    if answer.error_code in TRY_AGAIN:
+    response = await ask(cluster, broker_id, request, OffsetFetchResponse, 7)
+    if response.error_code in TRY_AGAIN:
         return None
-    assert answer.error_code == NO_ERROR
-    return answer.topics[0].partitions[0].committed_offset
+    assert response.error_code == NO_ERROR
+    return response.topics[0].partitions[0].committed_offset
 
 
 async def coordinator_other_than(cluster: SimulatedCluster, broker_id: BrokerId) -> BrokerId:
@@ -122,10 +122,10 @@ async def join(cluster: SimulatedCluster, broker_id: BrokerId, member_id: str) -
         topic_partitions=[],
     )
     try:
-        answer = await ask(cluster, broker_id, request, ConsumerGroupHeartbeatResponse, 1)
+        response = await ask(cluster, broker_id, request, ConsumerGroupHeartbeatResponse, 1)
     except ConnectionLost:
         return False
-    return answer.error_code == NO_ERROR and answer.assignment is not None
+    return response.error_code == NO_ERROR and response.assignment is not None
 
 
 async def join_twice_and_die(cluster: SimulatedCluster) -> None:

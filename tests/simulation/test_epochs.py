@@ -206,7 +206,7 @@ async def appoint(cluster: SimulatedCluster, leader: int, told: Sequence[int]) -
         assert (await ask(cluster, broker_id, request, LeaderAndIsrResponse)).error_code == 0
 
 
-async def hear_an_answer_of_two_epochs_ago(cluster: SimulatedCluster) -> None:
+async def hear_a_response_of_two_epochs_ago(cluster: SimulatedCluster) -> None:
     """Broker 1 said where an epoch ended; that is no longer all that broker 3 has of it when it hears it."""
     await create_topic(cluster, [1, 3], name="other")  # keeps the connection in use
     await create_topic(cluster, [1, 2, 3], min_insync_replicas=2)
@@ -239,9 +239,9 @@ def has_asked(cluster: SimulatedCluster, leader_epoch: int) -> bool:
 
 def test_an_answer_that_comes_two_epochs_late_cuts_nothing() -> None:
     """KAFKA-18991, R26"""
-    simulate(hear_an_answer_of_two_epochs_ago, controller=2)
+    simulate(hear_a_response_of_two_epochs_ago, controller=2)
 
 
 def test_a_late_answer_cuts_what_is_committed_where_it_counts() -> None:
     with counting_late_answers(), pytest.raises(AssertionError, match="cut what is committed"):
-        simulate(hear_an_answer_of_two_epochs_ago, controller=2)
+        simulate(hear_a_response_of_two_epochs_ago, controller=2)

@@ -30,10 +30,10 @@ from tidelog.simulation.invariants import Invariants, InvariantViolated
 from tidelog.simulation.latency import Latencies
 from tidelog.simulation.lost_disks import LostDisks
 from tidelog.simulation.lost_store import QUIET_S
-from tidelog.simulation.process_faults import LARGEST_JUMP_MS
+from tidelog.simulation.process_faults import MAX_JUMP_MS
 from tidelog.simulation.processes import run_simulation
 from tidelog.simulation.supervisor import BrokerState, Supervisor
-from tidelog.simulation.swarm import FAULTS, LARGEST_SKEW_MS, draw_config
+from tidelog.simulation.swarm import FAULTS, MAX_SKEW_MS, draw_config
 from tidelog.store.interface import Set
 
 CONFIG = replace(draw_config(1), brokers=3, log_directories=1, min_in_sync_replicas=2, longest_worker_delay_s=0.001)
@@ -159,7 +159,7 @@ def test_a_lost_disk_comes_back_empty_and_all_records_with_it() -> None:
 # ---- clocks and slow disks
 
 
-@pytest.mark.parametrize(("detail", "jump_ms"), [(0, -LARGEST_JUMP_MS), (5000, 0), (7500, LARGEST_JUMP_MS // 2)])
+@pytest.mark.parametrize(("detail", "jump_ms"), [(0, -MAX_JUMP_MS), (5000, 0), (7500, MAX_JUMP_MS // 2)])
 def test_a_clock_jumps_both_ways_and_time_that_passes_does_not(detail: int, jump_ms: int) -> None:
     async def scenario(rig: Rig) -> None:
         clock = rig.cluster.machines[2].clock
@@ -177,8 +177,8 @@ def test_clocks_do_not_drift_further_apart_than_records_may_be_ahead() -> None:
         for _ in range(10):
             rig.strike("clock_jump", 1, detail=9999)
             rig.strike("clock_jump", 2, detail=0)
-        assert rig.cluster.machines[1].clock.offset_ms == LARGEST_SKEW_MS
-        assert rig.cluster.machines[2].clock.offset_ms == -LARGEST_SKEW_MS
+        assert rig.cluster.machines[1].clock.offset_ms == MAX_SKEW_MS
+        assert rig.cluster.machines[2].clock.offset_ms == -MAX_SKEW_MS
 
     on_rig(scenario)
 

@@ -25,8 +25,8 @@ async def cluster_with_orders() -> SimulatedCluster:
     await cluster.start_all()
     connection = await cluster.connect(1)
     topics = [topic(name, places) for name, places in PLACES.items()]
-    answer = await connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=5000), CreateTopicsResponse)
-    assert [each.error_code for each in answer.topics] == [0, 0]
+    response = await connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=5000), CreateTopicsResponse)
+    assert [each.error_code for each in response.topics] == [0, 0]
     await asyncio.sleep(2)
     return cluster
 
@@ -46,8 +46,8 @@ def topic(name: str, places: list[list[int]]) -> CreatableTopic:
 async def produce(cluster: SimulatedCluster, broker_id: int, partition: int, value: bytes) -> int:
     connection = await cluster.connect(broker_id)
     request = produce_request("orders", batch_of(value), partition)
-    answer = await connection.ask(request, ProduceResponse, version=9)
-    return answer.responses[0].partition_responses[0].error_code
+    response = await connection.ask(request, ProduceResponse, version=9)
+    return response.responses[0].partition_responses[0].error_code
 
 
 async def produce_until_taken(cluster: SimulatedCluster, broker_id: int, partition: int, value: bytes) -> None:

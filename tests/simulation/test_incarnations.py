@@ -126,10 +126,10 @@ async def let_an_old_stop_replica_arrive(cluster: SimulatedCluster) -> None:
     await wait_for(lambda: in_sync(cluster) == {1, 3})
     await cluster.start(2)
     await wait_for(lambda: replica(cluster, 3).leader_epoch > 0)
-    answer = await ask(cluster, 3, late, StopReplicaResponse)
+    response = await ask(cluster, 3, late, StopReplicaResponse)
     assert set(hosts(cluster)) == {1, 2, 3}, "a late request has stopped a replica"
     await all_well_again(cluster)
-    assert [each.error_code for each in answer.partition_errors] == [FencedLeaderEpoch.code]
+    assert [each.error_code for each in response.partition_errors] == [FencedLeaderEpoch.code]
 
 
 def _stop_replica(cluster: SimulatedCluster, broker_id: int) -> StopReplicaRequest:

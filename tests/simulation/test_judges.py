@@ -130,7 +130,7 @@ def a_record_in_another_partition(history: History) -> None:
 
 
 def a_failed_write_that_shows(history: History) -> None:
-    history.refuse(write(history, b"a", is_idempotent=False))
+    history.reject(write(history, b"a", is_idempotent=False))
     read(history, [(0, b"a")])
 
 

@@ -116,7 +116,7 @@ async def lose_the_disk_of_a_leader_whose_followers_lag(cluster: SimulatedCluste
     cluster.cut(1, [2, 3])
     await produce_to(cluster, 1, b"seen by nobody else", acks=1)
     await wait_for(lambda: in_sync(cluster) == {1}, 60)
-    assert len(stored(cluster).eligible_replicas) >= 1
+    assert len(stored(cluster).eligible_leader_replicas) >= 1
     cluster.cut_power(1)
     cluster.wipe(1)
     await wait_for(lambda: stored(cluster).leader in (2, 3))
@@ -286,7 +286,7 @@ async def stop_all_and_start_the_last_but_one(cluster: SimulatedCluster) -> None
     for each in (3, 2, 1):
         await cluster.stop(each)
     state = stored(cluster)
-    assert (state.in_sync_replicas, state.eligible_replicas) == ((1,), (2,))
+    assert (state.in_sync_replicas, state.eligible_leader_replicas) == ((1,), (2,))
     with patch(
         "tidelog.controller.log_end_queries.replicas_to_query",
         side_effect=AssertionError("no broker must be queried"),
@@ -327,7 +327,7 @@ async def lower_min_isr_below_the_standing(cluster: SimulatedCluster) -> None:
     await produce(cluster, b"on both")
     cluster.kill(2)
     await wait_for(lambda: in_sync(cluster) == {1})
-    assert stored(cluster).eligible_replicas == (2,)
+    assert stored(cluster).eligible_leader_replicas == (2,)
     with slow_store_answers(cluster, 1):
         await _set_min_isr(cluster, 1)
         sent = asyncio.ensure_future(produce_to(cluster, 1, b"on one"))
@@ -336,15 +336,15 @@ async def lower_min_isr_below_the_standing(cluster: SimulatedCluster) -> None:
         assert leader is not None
         assert leader.high_watermark == 1, "committed while somebody else may be elected"
     assert (await sent).error_code == 0
-    assert stored(cluster).eligible_replicas == ()
+    assert stored(cluster).eligible_leader_replicas == ()
 
 
 async def _set_min_isr(cluster: SimulatedCluster, value: int) -> None:
     setting = AlterableConfig(name="min.insync.replicas", config_operation=0, value=str(value))
     resource = AlterConfigsResource(resource_type=2, resource_name=TOPIC, configs=[setting])
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    answer = await ask(cluster, WATCHER, request, IncrementalAlterConfigsResponse)
-    assert answer.responses[0].error_code == 0
+    response = await ask(cluster, WATCHER, request, IncrementalAlterConfigsResponse)
+    assert response.responses[0].error_code == 0
 
 
 def test_nothing_is_committed_before_the_store_knows_that_nobody_else_is_eligible() -> None:
@@ -366,7 +366,7 @@ async def raise_min_isr(cluster: SimulatedCluster) -> None:
     await asyncio.sleep(1)
     cluster.kill(3)
     await wait_for(lambda: in_sync(cluster) == {1, 2})
-    assert stored(cluster).eligible_replicas == (3,)
+    assert stored(cluster).eligible_leader_replicas == (3,)
 
 
 def test_a_controller_follows_changes_of_min_isr() -> None:
@@ -381,7 +381,7 @@ async def describe_who_is_eligible(cluster: SimulatedCluster) -> None:
     cluster.kill(3)
     cluster.kill(2)
     await wait_for(lambda: in_sync(cluster) == {1})
-    eligible = set(stored(cluster).eligible_replicas)
+    eligible = set(stored(cluster).eligible_leader_replicas)
     await asyncio.sleep(1)
     assert await _told(cluster) == (eligible, set())
     cluster.cut(1, [2, 3])
@@ -396,8 +396,8 @@ async def describe_who_is_eligible(cluster: SimulatedCluster) -> None:
 
 async def _told(cluster: SimulatedCluster) -> tuple[set[int], set[int]]:
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)])
-    answer = await ask(cluster, WATCHER, request, DescribeTopicPartitionsResponse)
-    (partition,) = answer.topics[0].partitions
+    response = await ask(cluster, WATCHER, request, DescribeTopicPartitionsResponse)
+    (partition,) = response.topics[0].partitions
     return set(partition.eligible_leader_replicas or ()), set(partition.last_known_elr or ())
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.broken_rules import (
     keeping_the_high_watermark_of_a_dropped_log,
-    refusing_batches_around_the_log_start,
+    rejecting_batches_around_the_log_start,
 )
 from tests.simulation.scenario import (
     FINE_STEP_S,
@@ -31,8 +31,8 @@ from tidelog.simulation.cluster import SimulatedCluster
 
 async def delete_records_before(cluster: SimulatedCluster, offset: int, leader: int) -> None:
     topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(partition_index=0, offset=offset)])
-    answer = await ask(cluster, leader, DeleteRecordsRequest(topics=[topic], timeout_ms=5000), DeleteRecordsResponse)
-    assert answer.topics[0].partitions[0].error_code == 0, answer
+    response = await ask(cluster, leader, DeleteRecordsRequest(topics=[topic], timeout_ms=5000), DeleteRecordsResponse)
+    assert response.topics[0].partitions[0].error_code == 0, response
 
 
 # ---- KAFKA-6975
@@ -62,7 +62,7 @@ def test_an_empty_replica_copies_a_log_that_starts_in_the_middle_of_a_batch() ->
 
 
 def test_a_log_that_starts_in_the_middle_of_a_batch_is_never_copied_where_that_batch_is_refused() -> None:
-    with refusing_batches_around_the_log_start(), pytest.raises(AssertionError, match="did not happen"):
+    with rejecting_batches_around_the_log_start(), pytest.raises(AssertionError, match="did not happen"):
         simulate(copy_a_log_that_starts_inside_a_batch, controller=3)
 
 

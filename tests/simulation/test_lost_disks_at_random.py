@@ -63,7 +63,7 @@ class Story:
         state = stored(self.cluster)
         self.told.append(
             f"{now:.3f} {what} {broker_id} damaged={self.damaged} leader={state.leader} epoch={state.leader_epoch}"
-            f" in_sync={dict(state.in_sync_epochs)} eligible={dict(state.eligible_epochs)}"
+            f" in_sync={dict(state.in_sync_epochs)} eligible={dict(state.eligible_leader_epochs)}"
         )
 
     async def step(self) -> None:

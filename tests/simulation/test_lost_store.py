@@ -61,10 +61,10 @@ def is_stray(cluster: SimulatedCluster, broker_id: BrokerId) -> bool:
 
 async def new_producer_id(cluster: SimulatedCluster, broker_id: BrokerId) -> int:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    while (answer := await ask(cluster, broker_id, request, InitProducerIdResponse)).error_code:
-        assert answer.error_code == CoordinatorLoadInProgress.code, answer
+    while (response := await ask(cluster, broker_id, request, InitProducerIdResponse)).error_code:
+        assert response.error_code == CoordinatorLoadInProgress.code, response
         await asyncio.sleep(0.1)
-    return answer.producer_id
+    return response.producer_id
 
 
 async def written_before(cluster: SimulatedCluster) -> None:
@@ -252,9 +252,9 @@ def test_nobody_with_a_shorter_log_leads_before_it_has_caught_up() -> None:
 async def told_epoch(cluster: SimulatedCluster, broker_id: BrokerId) -> int:
     """The leader epoch that a client hears of."""
     wanted = MetadataRequest(topics=[MetadataRequestTopic(name="orders")], allow_auto_topic_creation=False)
-    answer = await ask(cluster, broker_id, wanted, MetadataResponse)
-    assert answer.topics
-    return answer.topics[0].partitions[0].leader_epoch
+    response = await ask(cluster, broker_id, wanted, MetadataResponse)
+    assert response.topics
+    return response.topics[0].partitions[0].leader_epoch
 
 
 def test_leaders_are_in_a_later_epoch_than_clients_know_though_nobody_noted_that_one() -> None:

@@ -94,8 +94,8 @@ def test_dynamic_settings_of_brokers_come_back_with_a_store_that_was_lost() -> N
         keep_all = AlterableConfig(name="log.retention.ms", config_operation=0, value="-1")
         resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[keep_all])
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        answer = await ask(cluster, 1, request, IncrementalAlterConfigsResponse)
-        assert [each.error_code for each in answer.responses] == [0]
+        response = await ask(cluster, 1, request, IncrementalAlterConfigsResponse)
+        assert [each.error_code for each in response.responses] == [0]
         await create_topic(cluster, [1, 2])
         for value in VALUES:
             await produce(cluster, value)

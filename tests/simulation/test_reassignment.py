@@ -22,7 +22,7 @@ from tests.simulation.scenario import (
 )
 from tidelog.client.network.connection import ConnectionLost
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.errors import NO_ERROR, InvalidReplicaAssignment, NoReassignmentInProgress, NotController
 from tidelog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -47,14 +47,14 @@ async def alter(cluster: SimulatedCluster, target: Sequence[int] | None) -> int:
     )
     while True:
         with suppress(ConnectionLost):
-            answer = await ask(cluster, cluster.running[-1].broker_id, request, AlterPartitionReassignmentsResponse)
-            if answer.error_code == NO_ERROR:
-                return answer.responses[0].partitions[0].error_code
-            assert answer.error_code in (NotController.code, 7), answer
+            response = await ask(cluster, cluster.running[-1].broker_id, request, AlterPartitionReassignmentsResponse)
+            if response.error_code == NO_ERROR:
+                return response.responses[0].partitions[0].error_code
+            assert response.error_code in (NotController.code, 7), response
         await asyncio.sleep(0.2)
 
 
-def assignment(cluster: SimulatedCluster) -> Partition:
+def assignment(cluster: SimulatedCluster) -> PartitionRegistration:
     node = cluster.store_state.nodes[znodes.topic_path(TOPIC)]
     (partition,) = znodes.decode_topic(TOPIC, node.data, node.version, [None], {}).partitions
     return partition
@@ -299,8 +299,8 @@ def test_a_topic_that_is_deleted_meanwhile_is_gone_everywhere() -> None:
         assert await alter(cluster, NEW) == NO_ERROR
         await asyncio.sleep(1)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)], timeout_ms=2000)
-        answer = await ask(cluster, controller_of(cluster), request, DeleteTopicsResponse)
-        assert answer.responses[0].error_code == NO_ERROR
+        response = await ask(cluster, controller_of(cluster), request, DeleteTopicsResponse)
+        assert response.responses[0].error_code == NO_ERROR
         await wait_for(lambda: znodes.topic_path(TOPIC) not in cluster.store_state.nodes)
         assert hosts(cluster) == {}
 

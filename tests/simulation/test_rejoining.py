@@ -24,10 +24,10 @@ async def rejoin(cluster: SimulatedCluster, delay_s: float) -> None:
     exists = MemoryStore.exists
 
     async def late(store: MemoryStore, path: str, watch: Watch | None = None) -> Node | None:
-        answer = await exists(store, path, watch)
+        response = await exists(store, path, watch)
         if path == "/brokers/ids/2" and store.session_id in cluster.machines[2].sessions:
             await asyncio.sleep(delay_s)
-        return answer
+        return response
 
     with patch.object(MemoryStore, "exists", late):
         cluster.cut_off_from_store(2)

@@ -24,8 +24,8 @@ async def sleep_through_an_election(cluster: SimulatedCluster, acks: int) -> Non
     await wait_for(lambda: leading(cluster, 2) is not None)
     cluster.thaw(1)
     with suppress(ConnectionLost):
-        answer = (await asked).responses[0].partition_responses[0]
-        assert answer.error_code == NotLeaderOrFollower.code, "acknowledged by a leader that was replaced"
+        response = (await asked).responses[0].partition_responses[0]
+        assert response.error_code == NotLeaderOrFollower.code, "acknowledged by a leader that was replaced"
     connection.close()
 
 

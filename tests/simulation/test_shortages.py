@@ -67,7 +67,7 @@ async def a_follower_that_cannot_flush(cluster: SimulatedCluster) -> None:
     await create_topic(cluster, [1, 2, 3], min_insync_replicas=3, flush_messages=1)
     await produce(cluster, b"a")
     run_short(cluster, 3)
-    answer = asyncio.ensure_future(produce(cluster, b"b"))
+    response = asyncio.ensure_future(produce(cluster, b"b"))
     await asyncio.sleep(5)
     assert replica(cluster, 3).log.log_end_offset == 2
     assert replica(cluster, 1).log.high_watermark == 1
@@ -75,7 +75,7 @@ async def a_follower_that_cannot_flush(cluster: SimulatedCluster) -> None:
     recover(cluster, 3)
     await wait_for(lambda: replica(cluster, 1).log.high_watermark == 2, 5)
     assert replica(cluster, 3).log.recovery_point == 2
-    await answer
+    await response
     assert not cluster.broker(3).fetchers.failed_partitions
 
 
@@ -91,12 +91,12 @@ async def a_leader_short_of_descriptors(cluster: SimulatedCluster) -> None:
     log.release_resources()
     run_short(cluster, 1)
     for _ in range(3):
-        answer = await produce_to(cluster, 1, LARGE)
-        assert (answer.error_code, KafkaStorageError.retriable) == (KafkaStorageError.code, True)
+        response = await produce_to(cluster, 1, LARGE)
+        assert (response.error_code, KafkaStorageError.retriable) == (KafkaStorageError.code, True)
     assert log.log_end_offset == 10
     recover(cluster, 1)
-    answer = await produce_to(cluster, 1, LARGE)
-    assert (answer.error_code, answer.base_offset) == (0, 10)
+    response = await produce_to(cluster, 1, LARGE)
+    assert (response.error_code, response.base_offset) == (0, 10)
     assert leading(cluster, 1) is not None
     await wait_for(lambda: are_equal(cluster))
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.cluster.znodes import ClusterNode, TakeoverState
 from tidelog.simulation.store_audit import UNCLEAN_ELECTIONS, StoreAudit
 from tidelog.store.interface import NO_OWNER, Create, Operation, Set
@@ -12,7 +12,7 @@ from tidelog.store.memory import MemoryStoreState
 ORDERS_ID = bytes(range(16))
 FIRST, SECOND = 11, 12
 """Sessions of the controllers in epoch 4 and then 5."""
-REGISTERED = Partition(0, (1, 2), leader=1, leader_epoch=8, in_sync_replicas=(1, 2), controller_epoch=4)
+REGISTERED = PartitionRegistration(0, (1, 2), leader=1, leader_epoch=8, in_sync_replicas=(1, 2), controller_epoch=4)
 
 
 def put(state: MemoryStoreState, path: str, data: bytes, session_id: int) -> None:
@@ -47,7 +47,7 @@ def become(state: MemoryStoreState, takeover: TakeoverState) -> None:
     put(state, znodes.CLUSTER_ID, znodes.encode_cluster(ClusterNode("cluster", takeover)), NO_OWNER)
 
 
-def register(state: MemoryStoreState, partition: Partition, session_id: int) -> None:
+def register(state: MemoryStoreState, partition: PartitionRegistration, session_id: int) -> None:
     put(state, znodes.state_path("orders", 0), znodes.encode_state(partition), session_id)
 
 

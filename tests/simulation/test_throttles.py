@@ -45,8 +45,8 @@ async def configure(
     ]
     changed = AlterConfigsResource(resource_type=resource, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[changed])
-    answer = await ask(cluster, broker_id, request, IncrementalAlterConfigsResponse)
-    assert answer.responses[0].error_code == NO_ERROR, answer
+    response = await ask(cluster, broker_id, request, IncrementalAlterConfigsResponse)
+    assert response.responses[0].error_code == NO_ERROR, response
 
 
 async def throttle(cluster: SimulatedCluster, *sides: str, rate: int | None = RATE) -> None:
@@ -92,8 +92,8 @@ async def latencies(cluster: SimulatedCluster, topic: str, count: int) -> list[f
     loop, found = asyncio.get_running_loop(), []
     for number in range(count):
         started = loop.time()
-        answer = await produce_to(cluster, 1, b"%d" % number + bytes(500), topic=topic)
-        assert answer.error_code == NO_ERROR
+        response = await produce_to(cluster, 1, b"%d" % number + bytes(500), topic=topic)
+        assert response.error_code == NO_ERROR
         found.append(loop.time() - started)
         await asyncio.sleep(0.05)
     return sorted(found)

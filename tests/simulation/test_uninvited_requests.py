@@ -53,7 +53,7 @@ from tidelog.storage.validation import AppendOrigin
 
 NONE, GUESSED = -1, 2**62
 EPOCHS = pytest.mark.parametrize("epoch", [NONE, GUESSED], ids=["no epoch", "a guessed epoch"])
-REFUSALS = (ClusterAuthorizationFailed.code, StaleBrokerEpoch.code)
+REJECTIONS = (ClusterAuthorizationFailed.code, StaleBrokerEpoch.code)
 
 
 @EPOCHS
@@ -69,7 +69,7 @@ def test_nobody_else_deletes_replicas(epoch: int) -> None:
             topic_states=[StopReplicaTopicState(topic_name=TOPIC, partition_states=[partition])],
         )
         for broker_id in (1, 2, 3):
-            assert (await ask(cluster, broker_id, request, StopReplicaResponse)).error_code in REFUSALS
+            assert (await ask(cluster, broker_id, request, StopReplicaResponse)).error_code in REJECTIONS
         assert set(hosts(cluster)) == {1, 2, 3}
         assert await read_all(cluster) == [b"a"]
 
@@ -88,8 +88,8 @@ def test_nobody_else_fetches_as_a_follower(version: int, epoch: int) -> None:
         await asyncio.sleep(0.1)
         for follower in (2, 3):
             for _ in range(2):
-                answer = await ask(cluster, 1, fetch_as(follower, epoch), FetchResponse, version)
-                code = answer.error_code or answer.responses[0].partitions[0].error_code
+                response = await ask(cluster, 1, fetch_as(follower, epoch), FetchResponse, version)
+                code = response.error_code or response.responses[0].partitions[0].error_code
                 assert code == ClusterAuthorizationFailed.code
         await asyncio.sleep(1)
         assert not produced.done()
@@ -118,9 +118,9 @@ def test_nobody_else_sends_clients_elsewhere(epoch: int) -> None:
             broker_epoch=epoch,
             live_brokers=[UpdateMetadataBroker(each, [evil], None) for each in (1, 2, 3)],
         )
-        assert (await ask(cluster, 2, request, UpdateMetadataResponse)).error_code in REFUSALS
-        answer = await ask(cluster, 2, MetadataRequest(topics=None), MetadataResponse)
-        assert [each.host for each in answer.brokers] == ["broker-1", "broker-2", "broker-3"]
+        assert (await ask(cluster, 2, request, UpdateMetadataResponse)).error_code in REJECTIONS
+        response = await ask(cluster, 2, MetadataRequest(topics=None), MetadataResponse)
+        assert [each.host for each in response.brokers] == ["broker-1", "broker-2", "broker-3"]
 
     simulate(scenario)
 
@@ -131,8 +131,8 @@ def test_nobody_else_shuts_brokers_down(epoch: int) -> None:
         await create_topic(cluster, [2, 3])
         for broker_id in (1, 2, 3):
             request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=epoch)
-            answer = await ask(cluster, controller_of(cluster), request, ControlledShutdownResponse)
-            assert answer.error_code in REFUSALS
+            response = await ask(cluster, controller_of(cluster), request, ControlledShutdownResponse)
+            assert response.error_code in REJECTIONS
         assert stored(cluster).leader == 2
         await produce(cluster, b"a")
 
@@ -163,7 +163,7 @@ def test_nobody_else_appoints_leaders(epoch: int) -> None:
             live_leaders=[LeaderAndIsrLiveLeader(2, "evil.example", 9092)],
         )
         for broker_id in (1, 2, 3):
-            assert (await ask(cluster, broker_id, request, LeaderAndIsrResponse)).error_code in REFUSALS
+            assert (await ask(cluster, broker_id, request, LeaderAndIsrResponse)).error_code in REJECTIONS
         assert is_leading(cluster, 1)
         assert not is_leading(cluster, 2)
 
@@ -187,8 +187,8 @@ def test_nobody_else_commits_transactions(epoch: int) -> None:
             coordinator_epoch=0,
         )
         request = WriteTxnMarkersRequest([marker], broker_id=1, broker_epoch=epoch)
-        answer = await ask(cluster, 1, request, WriteTxnMarkersResponse)
-        assert answer.markers[0].topics[0].partitions[0].error_code == ClusterAuthorizationFailed.code
+        response = await ask(cluster, 1, request, WriteTxnMarkersResponse)
+        assert response.markers[0].topics[0].partitions[0].error_code == ClusterAuthorizationFailed.code
         await asyncio.sleep(1)
         assert log.log_end_offset == 1
         assert log.last_stable_offset == 0

@@ -56,11 +56,11 @@ async def write_with_short_deadlines(cluster: SimulatedCluster) -> None:
     """Some writes are confirmed before their deadline, some after, some at the same moment."""
     await create_topic(cluster, [1, 2, 3])
     with counted_completions() as completions:
-        answers = await asyncio.gather(*(write(cluster, timeout_ms) for timeout_ms in range(1, 5) for _ in range(5)))
+        responses = await asyncio.gather(*(write(cluster, timeout_ms) for timeout_ms in range(1, 5) for _ in range(5)))
         await asyncio.sleep(1)
     assert len(completions) >= 10
     assert set(completions.values()) == {1}, "an operation was completed twice"
-    assert {NO_ERROR, RequestTimedOut.code} >= {code for code, _ in answers}
+    assert {NO_ERROR, RequestTimedOut.code} >= {code for code, _ in responses}
 
 
 async def write(cluster: SimulatedCluster, timeout_ms: int) -> tuple[int, float]:
@@ -69,8 +69,8 @@ async def write(cluster: SimulatedCluster, timeout_ms: int) -> tuple[int, float]
     request = produce_request(TOPIC, batch_of(b"a"))
     request.timeout_ms = timeout_ms
     started = loop.time()
-    answer = await ask(cluster, 1, request, ProduceResponse, PRODUCE_VERSION)
-    return answer.responses[0].partition_responses[0].error_code, loop.time() - started
+    response = await ask(cluster, 1, request, ProduceResponse, PRODUCE_VERSION)
+    return response.responses[0].partition_responses[0].error_code, loop.time() - started
 
 
 def test_a_write_that_waits_is_answered_once() -> None:

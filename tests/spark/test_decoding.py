@@ -30,7 +30,7 @@ from tidelog.spark.records.decoding import COLUMNS, PartitionDecoder
 from tidelog.types import TopicPartition
 
 EVERYTHING = (0, 2**63 - 1)
-LARGEST_TIMESTAMP_MS = 9_223_372_036_854_775
+MAX_TIMESTAMP_MS = 9_223_372_036_854_775
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ORDERS = TopicPartition("orders", 3)
 SAMPLE = [
@@ -99,7 +99,7 @@ class Log(NamedTuple):
 
 optional_bytes = st.none() | st.binary(max_size=40)
 header_lists = st.just(()) | st.lists(st.tuples(st.text(max_size=8), optional_bytes), max_size=3).map(tuple)
-timestamps = st.integers(-1, 2**42) | st.integers(-LARGEST_TIMESTAMP_MS, LARGEST_TIMESTAMP_MS)
+timestamps = st.integers(-1, 2**42) | st.integers(-MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS)
 PRODUCERS = (7, 8)
 
 
@@ -279,7 +279,7 @@ def test_a_broken_batch_in_a_run_of_small_ones_is_named() -> None:
     for position in (61, size_bytes - 1):
         broken = raw.copy()
         broken[70 * size_bytes + position] ^= 1
-        assert refusal(broken) == "orders-3: the batch at offset 70 cannot be read: its CRC does not match"
+        assert rejection(broken) == "orders-3: the batch at offset 70 cannot be read: its CRC does not match"
         assert decode(broken, (0, 70)).num_rows == 70
         assert decode(broken, (71, 100)).num_rows == 29
 
@@ -362,7 +362,7 @@ def test_what_lies_beyond_the_range_is_not_looked_at() -> None:
     assert decode(build_batch(SAMPLE) + broken, (0, 30)).num_rows == 5
 
 
-def refusal(raw: bytes | bytearray, columns: Sequence[str] = COLUMNS) -> str:
+def rejection(raw: bytes | bytearray, columns: Sequence[str] = COLUMNS) -> str:
     with pytest.raises(CorruptMessage) as caught:
         decode(raw, columns=columns)
     return str(caught.value)
@@ -372,12 +372,12 @@ def test_an_error_names_the_partition_and_the_batch() -> None:
     broken = build_batch([Record(30, 0, b"k", b"v")])
     broken[-1] ^= 1
     assert (
-        refusal(build_batch(SAMPLE) + broken)
+        rejection(build_batch(SAMPLE) + broken)
         == "orders-3: the batch at offset 30 cannot be read: its CRC does not match"
     )
     header = read_header(broken)
     lying = assemble(header, bytes(payload_of(broken, header))[:-1] + b"\x02")
-    assert refusal(build_batch(SAMPLE) + lying + build_batch([Record(40, 0, b"", b"")])) == (
+    assert rejection(build_batch(SAMPLE) + lying + build_batch([Record(40, 0, b"", b"")])) == (
         "orders-3: the batch at offset 30 cannot be read: a record claims a number of headers that it cannot hold "
         "(byte 0 of its records)"
     )
@@ -388,13 +388,13 @@ def test_a_control_batch_is_checked_too() -> None:
         ControlType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=0, base_offset=5
     )
     marker[-3] ^= 1
-    assert "the batch at offset 5 cannot be read: its CRC does not match" in refusal(marker)
+    assert "the batch at offset 5 cannot be read: its CRC does not match" in rejection(marker)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
 def test_another_format_is_named(magic: int) -> None:
     message = struct.pack(">qiIbb", 12, 22, 0, magic, 0) + bytes(16)
-    assert refusal(message) == (
+    assert rejection(message) == (
         f"orders-3: the batch at offset 12 cannot be read: it has format version {magic}, but only version 2 is"
         " supported"
     )
@@ -404,14 +404,14 @@ def test_an_unknown_codec_is_named() -> None:
     batch = build_batch(SAMPLE)
     batch[22] |= 5
     seal(batch)
-    assert "the unknown compression codec 5" in refusal(batch)
+    assert "the unknown compression codec 5" in rejection(batch)
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec != Codec.NONE])
 def test_a_batch_that_decompresses_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch, codec: Codec) -> None:
     monkeypatch.setattr(scratch.Scratch.__init__, "__defaults__", (100_000,))
     assert decode(build_batch([Record(0, 0, b"", b"v" * 90_000)], compression=codec)).num_rows == 1
-    message = refusal(build_batch([Record(0, 0, b"", b"v" * 100_000)], compression=codec))
+    message = rejection(build_batch([Record(0, 0, b"", b"v" * 100_000)], compression=codec))
     assert message.startswith("orders-3: the batch at offset 0 cannot be read: ")
     assert "decompress" in message
     assert "limit" in message
@@ -428,7 +428,7 @@ def test_the_scratch_buffer_grows_with_what_it_holds(monkeypatch: pytest.MonkeyP
 def test_malformed_compressed_bytes_are_refused() -> None:
     for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
         header = read_header(build_batch(SAMPLE, compression=codec))
-        assert "orders-3: the batch at offset 10 cannot be read: " in refusal(assemble(header, b"\x01garbage" * 9))
+        assert "orders-3: the batch at offset 10 cannot be read: " in rejection(assemble(header, b"\x01garbage" * 9))
 
 
 @pytest.mark.parametrize(
@@ -454,18 +454,18 @@ def test_a_header_that_lies_is_refused(change: dict[str, int], why: str) -> None
 
 def test_offsets_that_go_backwards_are_refused() -> None:
     records = [Record(10, 0, b"", b""), Record(12, 0, b"", b""), Record(12, 0, b"", b""), Record(15, 0, b"", b"")]
-    assert "an offset delta is outside of its batch or does not grow" in refusal(build_batch(records))
+    assert "an offset delta is outside of its batch or does not grow" in rejection(build_batch(records))
 
 
 def test_a_length_that_is_less_than_a_header_is_refused() -> None:
     batch = build_batch(SAMPLE)
     struct.pack_into(">i", batch, 8, 48)
-    assert "the batch at offset 10 cannot be read: it claims a length of 48 bytes" in refusal(batch)
+    assert "the batch at offset 10 cannot be read: it claims a length of 48 bytes" in rejection(batch)
 
 
 def test_a_timestamp_beyond_microseconds_matters_only_where_it_is_asked_for() -> None:
-    batch = build_batch([Record(0, LARGEST_TIMESTAMP_MS + 1, b"k", b"v")])
-    assert "a timestamp does not fit microseconds" in refusal(batch)
+    batch = build_batch([Record(0, MAX_TIMESTAMP_MS + 1, b"k", b"v")])
+    assert "a timestamp does not fit microseconds" in rejection(batch)
     assert decode(batch, columns=["value"]).num_rows == 1
 
 

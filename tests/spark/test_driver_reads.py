@@ -78,11 +78,11 @@ def test_pyspark_asks_for_the_rows_right_after_the_partitions_and_nowhere_else()
 
 
 @pytest.mark.parametrize(
-    ("rows", "answer"),
+    ("rows", "response"),
     [([ROWS], runner.NON_EMPTY_PYARROW_RECORD_BATCHES), (None, runner.PREFETCHED_RECORDS_NOT_FOUND)],
     ids=["handed over", "left to tasks"],
 )
-def test_pyspark_sends_the_rows_with_the_plan(rows: list[pa.RecordBatch] | None, answer: int) -> None:
+def test_pyspark_sends_the_rows_with_the_plan(rows: list[pa.RecordBatch] | None, response: int) -> None:
     """PySpark's own function, told to plan a micro-batch as Java tells it."""
     schema, position = StructType().add("offset", "long"), (2).to_bytes(4, "big") + b"{}"
     sent = io.BytesIO()
@@ -90,7 +90,7 @@ def test_pyspark_sends_the_rows_with_the_plan(rows: list[pa.RecordBatch] | None,
     sent.seek(0)
     assert int.from_bytes(sent.read(4), "big") == 1
     sent.read(int.from_bytes(sent.read(4), "big"))
-    assert int.from_bytes(sent.read(4), "big") == answer
+    assert int.from_bytes(sent.read(4), "big") == response
     if rows is not None:
         sent.read(4)
         assert pa.ipc.open_stream(sent).read_all() == pa.Table.from_batches(rows)

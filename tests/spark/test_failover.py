@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.client import WAIT_SECONDS
+from tests.cli.client import WAIT_S
 from tests.cli.local_cluster import LocalCluster, local_cluster
 from tests.spark.queries import Reader, numbered, running
 from tests.spark_session import produce
@@ -25,7 +25,7 @@ def create_replicated(cluster: LocalCluster) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(WAIT_SECONDS)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(WAIT_S)
 
 
 def kill_leader(cluster: LocalCluster) -> None:

@@ -117,7 +117,7 @@ def expected(header: BatchHeader, payload: bytes) -> list[Record] | None:
         return None
     if any(later.offset <= earlier.offset for earlier, later in pairwise(records)):
         return None
-    if any(abs(record.timestamp) > kernels.LARGEST_MILLISECONDS for record in records):
+    if any(abs(record.timestamp) > kernels.MAX_MILLISECONDS for record in records):
         return None
     return [record._replace(headers=()) for record in records]
 
@@ -213,17 +213,17 @@ def test_mutated_headers_of_small_batches_are_left_to_a_closer_look() -> None:
     random, area = Random(6), GuardedArea()
     whole = bytes(build_batch(SAMPLES[0]))
     assert taken(area.holding(whole * 3)) == (3, 3, 3 * (len(whole) - HEADER_BYTES), 3 * len(whole))
-    refused = 0
+    rejected = 0
     for _ in range(20_000):
         batch = bytearray(whole)
         mutate(batch, random)
         if random.random() < 0.5 and len(batch) >= HEADER_BYTES:
             seal(batch)
         count, rows, _, position = taken(area.holding(whole + bytes(batch)), len(whole))
-        refused += not count
+        rejected += not count
         assert count or position == len(whole)
-        assert rows * kernels.SMALLEST_RECORD_BYTES <= len(batch)
-    assert 1000 < refused < 19_000
+        assert rows * kernels.MIN_RECORD_BYTES <= len(batch)
+    assert 1000 < rejected < 19_000
 
 
 @given(st.binary(max_size=300), st.integers(0, 20))
@@ -279,10 +279,10 @@ def test_validity_is_marked_least_significant_bit_first() -> None:
 
 
 def test_kernels_work_where_no_directory_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse_cache(function: Any, cache: bool = False, **options: Any) -> Any:
+    def reject_cache(function: Any, cache: bool = False, **options: Any) -> Any:
         if cache:
             raise RuntimeError("cannot cache function: no locator available")
         return njit(function, **options)
 
-    monkeypatch.setattr(kernels, "njit", refuse_cache)
+    monkeypatch.setattr(kernels, "njit", reject_cache)
     assert kernels.kernel(lambda number: number + 1)(1) == 2

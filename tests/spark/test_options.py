@@ -10,7 +10,7 @@ from tidelog.client.consumer.consumer_settings import READ_COMMITTED
 from tidelog.protocol.compression import Codec
 from tidelog.spark.options.client_settings import ClientSettings
 from tidelog.spark.options.delivery_guarantee import Guarantee
-from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, REFUSED, WITHOUT_EFFECT
+from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, REJECTED, WITHOUT_EFFECT
 from tidelog.spark.options.option_table import BY_LOWER_NAME, OPTIONS, Query
 from tidelog.spark.options.query import (
     OptionError,
@@ -55,13 +55,13 @@ def _dotted(options: dict[str, str]) -> dict[str, str]:
     return {name.replace("__", "."): text for name, text in options.items()}
 
 
-def refusal(options: dict[str, str], *, is_stream: bool = False) -> str:
+def rejection(options: dict[str, str], *, is_stream: bool = False) -> str:
     with pytest.raises(OptionError) as raised:
         read_options(options, is_stream=is_stream)
     return str(raised.value)
 
 
-def write_refusal(options: dict[str, str]) -> str:
+def write_rejection(options: dict[str, str]) -> str:
     with pytest.raises(OptionError) as raised:
         write_options(BOOTSTRAP | options, is_stream=True)
     return str(raised.value)
@@ -115,8 +115,8 @@ def test_topics_a_pattern_or_partitions_are_subscribed_to() -> None:
 
 def test_exactly_one_kind_of_subscription_is_given() -> None:
     both = BASE | {"assign": '{"orders":[0]}'}
-    assert refusal(both) == "Options 'subscribe' and 'assign' exclude each other: keep only one of them"
-    assert refusal(BOOTSTRAP) == (
+    assert rejection(both) == "Options 'subscribe' and 'assign' exclude each other: keep only one of them"
+    assert rejection(BOOTSTRAP) == (
         "No topic to read: set one of the options 'subscribe', 'subscribePattern' and 'assign'"
     )
 
@@ -135,7 +135,7 @@ def test_exactly_one_kind_of_subscription_is_given() -> None:
     ],
 )
 def test_a_subscription_that_means_nothing_is_refused(name: str, text: str, reason: str) -> None:
-    assert refusal(BOOTSTRAP | {name: text}).startswith(f"Option '{name}' {reason}")
+    assert rejection(BOOTSTRAP | {name: text}).startswith(f"Option '{name}' {reason}")
 
 
 # -- from where to where
@@ -178,18 +178,18 @@ def test_times_win_over_offsets_and_the_one_for_all_over_those_by_partition() ->
     ],
 )
 def test_a_place_that_means_nothing_is_refused(name: str, text: str, reason: str) -> None:
-    assert refusal(BASE | {name: text}).startswith(f"Option '{name}' {reason}")
+    assert rejection(BASE | {name: text}).startswith(f"Option '{name}' {reason}")
 
 
 def test_a_batch_does_not_end_before_it_starts() -> None:
     backwards = {"startingOffsets": '{"orders":{"0":9}}', "endingOffsets": '{"orders":{"0":4}}'}
-    assert refusal(BASE | backwards) == (
+    assert rejection(BASE | backwards) == (
         "Options 'startingOffsets' and 'endingOffsets' leave nothing to read of orders-0: 9 is after 4"
     )
     others = {"startingOffsets": '{"orders":{"0":9}}', "endingOffsets": '{"orders":{"1":40}}'}
-    assert "must have the same partitions; only one has orders-0, orders-1" in refusal(BASE | others)
+    assert "must have the same partitions; only one has orders-0, orders-1" in rejection(BASE | others)
     times = {"startingOffsetsByTimestamp": '{"a":{"0":9}}', "endingOffsetsByTimestamp": '{"a":{"0":4}}'}
-    assert "leave nothing to read of a-0" in refusal(BASE | times)
+    assert "leave nothing to read of a-0" in rejection(BASE | times)
     assert batch(startingOffsets='{"orders":{"0":9}}', endingOffsets='{"orders":{"0":-1}}')
 
 
@@ -197,7 +197,7 @@ def test_a_batch_does_not_end_before_it_starts() -> None:
 def test_a_stream_has_no_end(name: str) -> None:
     text = {"endingOffsets": "latest", "endingTimestamp": "5"}.get(name, '{"orders":{"0":7}}')
     expected = f"Option '{name}' is for batch queries; a stream has no end"
-    assert refusal(BASE | {name: text}, is_stream=True) == expected
+    assert rejection(BASE | {name: text}, is_stream=True) == expected
 
 
 # -- limits and parts
@@ -219,7 +219,7 @@ def test_times_are_written_as_in_spark(text: str, seconds: float) -> None:
 
 def test_the_least_is_not_above_the_most() -> None:
     both = {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}
-    assert "'minOffsetsPerTrigger' (11) must not exceed" in refusal(BASE | both, is_stream=True)
+    assert "'minOffsetsPerTrigger' (11) must not exceed" in rejection(BASE | both, is_stream=True)
 
 
 def test_a_batch_ignores_limits_of_micro_batches_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -244,7 +244,7 @@ def test_a_batch_ignores_limits_of_micro_batches_and_says_so(caplog: pytest.LogC
     ],
 )
 def test_a_value_that_means_nothing_is_refused(name: str, text: str, reason: str) -> None:
-    assert refusal(BASE | {name: text}, is_stream=True).startswith(f"Option '{name}' {reason}")
+    assert rejection(BASE | {name: text}, is_stream=True).startswith(f"Option '{name}' {reason}")
 
 
 def test_parts_headers_and_our_own_options() -> None:
@@ -281,24 +281,24 @@ def test_whether_rows_have_headers_is_known_without_the_rest() -> None:
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, sentence: str) -> None:
-    assert refusal(BASE | {name: "1"}) == sentence
+    assert rejection(BASE | {name: "1"}) == sentence
 
 
 def test_a_misspelt_name_is_told_before_what_is_missing() -> None:
     misspelt = {"kafka.bootstrap.server": "localhost:29092", "subscribe": "orders"}
-    assert refusal(misspelt) == (
+    assert rejection(misspelt) == (
         "Option 'kafka.bootstrap.server' is not known; did you mean 'kafka.bootstrap.servers'?"
     )
 
 
 def test_the_nearest_name_is_of_the_same_kind_of_query() -> None:
-    assert write_refusal({"topics": "t"}) == "Option 'topics' is not known; did you mean 'topic'?"
+    assert write_rejection({"topics": "t"}) == "Option 'topics' is not known; did you mean 'topic'?"
 
 
 def test_options_of_the_other_direction_are_refused() -> None:
-    assert refusal(BASE | {"topic": "t"}) == "Option 'topic' is for writing; use 'subscribe' to select what to read"
+    assert rejection(BASE | {"topic": "t"}) == "Option 'topic' is for writing; use 'subscribe' to select what to read"
     expected = "Option 'subscribe' is for reading and cannot be used for writing"
-    assert write_refusal({"subscribe": "t"}) == expected
+    assert write_rejection({"subscribe": "t"}) == expected
 
 
 @pytest.mark.parametrize(
@@ -321,10 +321,10 @@ def test_options_of_spark_that_mean_nothing_here_are_accepted(caplog: pytest.Log
 
 
 def test_brokers_must_be_given() -> None:
-    assert refusal({"subscribe": "orders"}) == (
+    assert rejection({"subscribe": "orders"}) == (
         "Option 'kafka.bootstrap.servers' is missing: set it to the brokers, as HOST:PORT,HOST:PORT"
     )
-    assert "'kafka.bootstrap.servers' must be a list of brokers: expected HOST:PORT" in refusal(
+    assert "'kafka.bootstrap.servers' must be a list of brokers: expected HOST:PORT" in rejection(
         BASE | {"kafka.bootstrap.servers": "localhost"}
     )
 
@@ -418,12 +418,12 @@ def test_settings_of_the_other_direction_have_no_effect(caplog: pytest.LogCaptur
     ],
 )
 def test_a_setting_that_cannot_be_used_for_writing_is_refused(name: str, text: str, reason: str) -> None:
-    assert write_refusal({name: text}).startswith(f"Option '{name}' {reason}")
+    assert write_rejection({name: text}).startswith(f"Option '{name}' {reason}")
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", sorted(REJECTED))
 def test_settings_that_would_break_a_query_are_refused(name: str) -> None:
-    assert refusal(BASE | {f"kafka.{name}": "x"}) == f"Option 'kafka.{name}' is not supported: {REFUSED[name]}"
+    assert rejection(BASE | {f"kafka.{name}": "x"}) == f"Option 'kafka.{name}' is not supported: {REJECTED[name]}"
 
 
 @pytest.mark.parametrize(
@@ -432,8 +432,8 @@ def test_settings_that_would_break_a_query_are_refused(name: str) -> None:
 )
 def test_secured_connections_are_refused_without_showing_secrets(name: str, text: str) -> None:
     sentence = f"Option 'kafka.{name}' is not supported: connections with TLS or SASL are not supported"
-    assert refusal(BASE | {f"kafka.{name}": text}) == sentence
-    assert write_refusal({f"kafka.{name}": text}) == sentence
+    assert rejection(BASE | {f"kafka.{name}": text}) == sentence
+    assert write_rejection({f"kafka.{name}": text}) == sentence
 
 
 def test_a_plain_connection_may_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -455,7 +455,7 @@ def test_every_name_is_in_one_table() -> None:
     names = [setting.name for setting in KAFKA_SETTINGS]
     assert len(set(names)) == len(names)
     assert not set(names) & WITHOUT_EFFECT
-    assert not set(REFUSED) & (WITHOUT_EFFECT | set(names))
+    assert not set(REJECTED) & (WITHOUT_EFFECT | set(names))
 
 
 def test_settings_fill_fields_that_exist() -> None:

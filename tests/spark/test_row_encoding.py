@@ -11,7 +11,7 @@ from tidelog.client.producer.partitioner import partition_of_key
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import seal
 from tidelog.protocol.records import Record, records_of
-from tidelog.spark.records.targets import SHORTEST_RUN, NoSuchPartition
+from tidelog.spark.records.targets import MIN_RUN, NoSuchPartition
 from tidelog.spark.sink.row_encoding import BadRow, PartitionBatch, RowEncoder, timestamps_ms
 from tidelog.types import TopicPartition
 
@@ -66,8 +66,8 @@ def test_rows_without_keys_are_spread_evenly_in_long_runs() -> None:
 
 
 def test_few_rows_without_keys_stay_together() -> None:
-    found = written(encoder_for(partitions=12), rows(value=[b"x"] * (SHORTEST_RUN - 1)))
-    assert [len(records) for records in found.values()] == [SHORTEST_RUN - 1]
+    found = written(encoder_for(partitions=12), rows(value=[b"x"] * (MIN_RUN - 1)))
+    assert [len(records) for records in found.values()] == [MIN_RUN - 1]
 
 
 def test_rows_without_keys_avoid_partitions_without_a_leader() -> None:

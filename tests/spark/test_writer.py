@@ -255,10 +255,10 @@ def test_a_topic_that_cannot_exist_is_refused_by_name(running_broker: TidelogPro
         write_rows(iter([rows]), options_for(running_broker, "no/such"))
 
 
-def too_few_brokers(monkeypatch: pytest.MonkeyPatch, topic: str, answers: int) -> None:
+def too_few_brokers(monkeypatch: pytest.MonkeyPatch, topic: str, responses: int) -> None:
     """As if a broker were dead for so many answers, and the topic needed a replica on it."""
     ask_topics = Cluster.ask_topics
-    left = iter(range(answers))
+    left = iter(range(responses))
 
     async def ask(self: Cluster, topics: Iterable[str] | None, *, may_create: bool = False) -> ClusterMetadata:
         found = await ask_topics(self, topics, may_create=may_create)
@@ -273,7 +273,7 @@ def test_a_topic_is_made_when_the_brokers_for_its_replicas_are_back(
     running_broker: TidelogProcess, new_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic()
-    too_few_brokers(monkeypatch, topic, answers=3)
+    too_few_brokers(monkeypatch, topic, responses=3)
     rows = pa.record_batch({"value": pa.array(["1"])})
     write_rows(iter([rows]), options_for(running_broker, topic))
     assert [read.value for read in read_all(running_broker.bootstrap, topic, 1)] == [b"1"]
@@ -283,7 +283,7 @@ def test_too_few_brokers_for_a_new_topic_are_named(
     running_broker: TidelogProcess, new_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic()
-    too_few_brokers(monkeypatch, topic, answers=1000)
+    too_few_brokers(monkeypatch, topic, responses=1000)
     options = WriteOptions(running_broker.bootstrap, topic, client=ClientSettings(timeout_s=0.3))
     with pytest.raises(UnknownTopic, match="too few brokers for its replicas: start the missing brokers"):
         write_rows(iter([pa.record_batch({"value": pa.array(["1"])})]), options)

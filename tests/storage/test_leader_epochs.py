@@ -47,11 +47,11 @@ def test_a_leader_without_an_append_is_on_record() -> None:
 
 def test_epochs_never_go_back() -> None:
     known = epochs((5, 10))
-    known.is_changed = False
+    known.is_unsynced = False
     known.assign(4, 20)
     known.assign(5, 20)
     assert known.starts == ((5, 10),)
-    assert not known.is_changed
+    assert not known.is_unsynced
 
 
 def test_a_reader_whose_last_epoch_ended_earlier_here_has_diverged() -> None:

@@ -51,7 +51,7 @@ def changed(batch: bytearray, **fields: int) -> bytearray:
     return batch
 
 
-def refusal(batch: bytes | bytearray, settings: TopicSettings | None = None) -> KafkaError:
+def rejection(batch: bytes | bytearray, settings: TopicSettings | None = None) -> KafkaError:
     with pytest.raises(KafkaError) as caught:
         prepared(batch, settings)
     return caught.value
@@ -65,39 +65,39 @@ def test_an_ordinary_batch_is_kept_as_it_came() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 60])
 def test_less_than_a_header_is_no_batch(size: int) -> None:
-    assert type(refusal(build_batch(records())[:size])) is CorruptMessage
+    assert type(rejection(build_batch(records())[:size])) is CorruptMessage
 
 
 @pytest.mark.parametrize("cut", [1, 10])
 def test_a_batch_cut_short_is_refused(cut: int) -> None:
-    assert type(refusal(build_batch(records())[:-cut])) is InvalidRecord
+    assert type(rejection(build_batch(records())[:-cut])) is InvalidRecord
 
 
 def test_exactly_one_batch_is_accepted() -> None:
     batch = build_batch(records())
-    assert "exactly one" in str(refusal(batch + batch))
-    assert type(refusal(batch + b"x")) is InvalidRecord
+    assert "exactly one" in str(rejection(batch + batch))
+    assert type(rejection(batch + b"x")) is InvalidRecord
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
 def test_only_format_2_is_accepted(magic: int) -> None:
-    error = refusal(changed(build_batch(records()), magic=magic))
+    error = rejection(changed(build_batch(records()), magic=magic))
     assert type(error) is InvalidRecord
     assert "format version 2" in str(error)
 
 
 def test_the_base_offset_must_be_zero() -> None:
-    error = refusal(build_batch(records(), base_offset=-1))
+    error = rejection(build_batch(records(), base_offset=-1))
     assert type(error) is InvalidRecord
     assert "base offset" in str(error)
     moved = [record._replace(offset=record.offset + 7) for record in records()]
-    assert type(refusal(build_batch(moved))) is InvalidRecord
+    assert type(rejection(build_batch(moved))) is InvalidRecord
 
 
 def test_a_batch_may_be_as_large_as_the_setting_and_no_larger() -> None:
     batch = build_batch(records())
     prepared(batch, TopicSettings(max_message_bytes=len(batch)))
-    error = refusal(batch, TopicSettings(max_message_bytes=len(batch) - 1))
+    error = rejection(batch, TopicSettings(max_message_bytes=len(batch) - 1))
     assert type(error) is MessageTooLarge
     assert str(len(batch)) in str(error)
 
@@ -106,20 +106,20 @@ def test_a_batch_may_be_as_large_as_the_setting_and_no_larger() -> None:
 def test_damage_is_noticed(position: int) -> None:
     batch = build_batch(records())
     batch[position] ^= 0x10
-    assert type(refusal(batch)) is CorruptMessage
+    assert type(rejection(batch)) is CorruptMessage
 
 
 def test_size_is_checked_before_the_crc_and_the_crc_before_the_content() -> None:
     batch = build_batch(records(), is_control=True)
-    assert type(refusal(batch)) is InvalidRecord
+    assert type(rejection(batch)) is InvalidRecord
     batch[-1] ^= 1
-    assert type(refusal(batch)) is CorruptMessage
-    assert type(refusal(batch, TopicSettings(max_message_bytes=10))) is MessageTooLarge
+    assert type(rejection(batch)) is CorruptMessage
+    assert type(rejection(batch, TopicSettings(max_message_bytes=10))) is MessageTooLarge
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_an_unknown_codec_is_refused(codec: int) -> None:
-    assert type(refusal(changed(build_batch(records()), attributes=codec))) is UndecodableBatch
+    assert type(rejection(changed(build_batch(records()), attributes=codec))) is UndecodableBatch
 
 
 @pytest.mark.parametrize(
@@ -134,21 +134,21 @@ def test_an_unknown_codec_is_refused(codec: int) -> None:
     ],
 )
 def test_the_number_of_records_must_fit_the_offsets(fields: dict[str, int]) -> None:
-    assert type(refusal(changed(build_batch(records()), **fields))) is InvalidRecord
+    assert type(rejection(changed(build_batch(records()), **fields))) is InvalidRecord
 
 
 def test_clients_may_not_write_control_records() -> None:
     marker = build_end_marker(
         ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS
     )
-    error = refusal(marker)
+    error = rejection(marker)
     assert type(error) is InvalidRecord
     assert "control" in str(error)
     assert prepared(marker, origin=AppendOrigin.COORDINATOR).data == marker
 
 
 def test_a_producer_id_needs_a_sequence() -> None:
-    error = refusal(build_batch(records(), producer_id=5, producer_epoch=0))
+    error = rejection(build_batch(records(), producer_id=5, producer_epoch=0))
     assert type(error) is InvalidRecord
     assert "sequence" in str(error)
     prepared(build_batch(records(), producer_id=5, producer_epoch=0, base_sequence=0))
@@ -161,7 +161,7 @@ def test_a_compacted_topic_needs_keys(policy: tuple[str, ...], codec: Codec) -> 
     prepared(build_batch(records(), compression=codec), settings)
     without = records()
     without[1] = without[1]._replace(key=None)
-    error = refusal(build_batch(without, compression=codec), settings)
+    error = rejection(build_batch(without, compression=codec), settings)
     assert isinstance(error, InvalidRecord)
     assert [record_error.batch_index for record_error in error.record_errors] == [1]
     assert "no key" in str(error)
@@ -176,14 +176,14 @@ def test_malformed_records_are_an_error_the_producer_does_not_retry() -> None:
     batch = build_batch(records())
     batch[61] = 0x7F
     seal(batch)
-    error = refusal(batch)
+    error = rejection(batch)
     assert type(error) is InvalidRecord
     assert not error.retriable
 
 
 def test_a_timestamp_may_not_be_too_far_in_the_future() -> None:
     prepared(build_batch(records(1, timestamp=NOW_MS + HOUR_MS)))
-    error = refusal(build_batch(records(2, timestamp=NOW_MS + HOUR_MS)))
+    error = rejection(build_batch(records(2, timestamp=NOW_MS + HOUR_MS)))
     assert isinstance(error, InvalidTimestamp)
     assert [record_error.batch_index for record_error in error.record_errors] == [1]
     assert "message.timestamp.after.max.ms" in str(error)
@@ -201,7 +201,7 @@ def test_a_timestamp_may_not_be_too_far_in_the_past() -> None:
     prepared(build_batch(records(timestamp=NOW_MS - 1000)), settings)
     late = records()
     late[2] = late[2]._replace(timestamp=NOW_MS - 1001)
-    error = refusal(build_batch(late), settings)
+    error = rejection(build_batch(late), settings)
     assert isinstance(error, InvalidTimestamp)
     assert [record_error.batch_index for record_error in error.record_errors] == [2]
     prepared(build_batch(late))
@@ -233,9 +233,9 @@ def test_a_right_but_old_latest_timestamp_is_kept() -> None:
 def test_log_append_time_from_a_client_counts_for_nothing_or_is_refused() -> None:
     batch = build_batch(records(), log_append_time_ms=NOW_MS)
     assert not prepared(batch).header.has_log_append_time
-    assert type(refusal(build_batch(records(), log_append_time_ms=NOW_MS + 2 * HOUR_MS))) is InvalidTimestamp
-    assert type(refusal(build_batch(records(), log_append_time_ms=-1))) is InvalidTimestamp
-    assert type(refusal(batch, TopicSettings(message_timestamp_type="LogAppendTime"))) is InvalidTimestamp
+    assert type(rejection(build_batch(records(), log_append_time_ms=NOW_MS + 2 * HOUR_MS))) is InvalidTimestamp
+    assert type(rejection(build_batch(records(), log_append_time_ms=-1))) is InvalidTimestamp
+    assert type(rejection(batch, TopicSettings(message_timestamp_type="LogAppendTime"))) is InvalidTimestamp
 
 
 def test_log_append_time_is_stamped_on_the_batch() -> None:
@@ -299,15 +299,15 @@ def test_control_batches_stay_uncompressed() -> None:
 def test_a_batch_that_grows_beyond_the_limit_by_another_codec_is_refused() -> None:
     batch = build_batch([Record(0, NOW_MS, b"k", bytes(10_000))], compression=Codec.ZSTD)
     settings = TopicSettings(compression_type="uncompressed", max_message_bytes=1000)
-    assert type(refusal(batch, settings)) is MessageTooLarge
+    assert type(rejection(batch, settings)) is MessageTooLarge
 
 
 def test_undecodable_compressed_data_is_refused() -> None:
     batch = bytearray(build_batch(records(), compression=Codec.GZIP))
     batch[61:71] = struct.pack(">10x")
     seal(batch)
-    assert type(refusal(batch)) is UndecodableBatch
-    assert type(refusal(batch, TopicSettings(compression_type="lz4"))) is UndecodableBatch
+    assert type(rejection(batch)) is UndecodableBatch
+    assert type(rejection(batch, TopicSettings(compression_type="lz4"))) is UndecodableBatch
 
 
 def test_what_the_leader_sent_is_only_checked_for_damage() -> None:
@@ -328,7 +328,7 @@ def test_uncompressed_records_get_the_offsets_of_their_places() -> None:
     assert [record.offset for record in records_of(result.data)] == [0, 1, 2]
     assert [record.value for record in records_of(result.data)] == [record.value for record in moved]
     assert crc_matches(result.data, result.header)
-    assert type(refusal(build_batch(moved, base_offset=0, compression=Codec.ZSTD))) is UndecodableBatch
+    assert type(rejection(build_batch(moved, base_offset=0, compression=Codec.ZSTD))) is UndecodableBatch
 
 
 @pytest.mark.parametrize("size", [400, 2000, 70_000, 300_000])
@@ -340,8 +340,10 @@ def test_large_batches_are_checked_in_pieces(size: int) -> None:
     late = batch.copy()
     late[-1] = 2  # the last record claims a header
     seal(late)
-    assert type(refusal(late)) is InvalidRecord
-    assert type(refusal(changed(batch, record_count=len(written) + 1, last_offset_delta=len(written)))) is InvalidRecord
+    assert type(rejection(late)) is InvalidRecord
+    assert (
+        type(rejection(changed(batch, record_count=len(written) + 1, last_offset_delta=len(written)))) is InvalidRecord
+    )
     gap = [*written[:-1], written[-1]._replace(offset=len(written) + 5)]
     mended = prepared(changed(build_batch(gap), last_offset_delta=len(written) - 1))
     assert [record.offset for record in records_of(mended.data)] == list(range(len(written)))
@@ -361,9 +363,9 @@ def only(data: bytes | bytearray) -> bytes:
 def test_what_follows_the_batch_and_is_no_whole_batch_is_left_out() -> None:
     batch = bytes(build_batch(records()))
     assert only(batch) == only(batch + b"x" * 11) == only(batch + batch[:-1]) == batch
-    for refused in (batch + batch, b"", batch[:-1], batch[:16] + b"\1" + batch[17:]):
+    for rejected in (batch + batch, b"", batch[:-1], batch[:16] + b"\1" + batch[17:]):
         with pytest.raises(InvalidRecord):
-            only(refused)
+            only(rejected)
     for damaged in (batch + bytes(12), batch[:8] + bytes(4) + batch[12:], batch[:16] + b"\3" + batch[17:]):
         with pytest.raises(CorruptMessage):
             only(damaged)

@@ -100,7 +100,7 @@ def test_a_node_that_is_created_again_has_another_creation_id(run: Run) -> None:
     run(scenario)
 
 
-REFUSED: list[tuple[Operation, type[StoreError]]] = [
+REJECTED: list[tuple[Operation, type[StoreError]]] = [
     (Create("/a"), NodeExists),
     (Create("/missing/a"), NoNode),
     (Create("/ephemeral/a"), NoChildrenForEphemerals),
@@ -114,7 +114,7 @@ REFUSED: list[tuple[Operation, type[StoreError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "error"), REFUSED, ids=lambda found: str(found))
+@pytest.mark.parametrize(("operation", "error"), REJECTED, ids=lambda found: str(found))
 def test_what_is_refused_changes_nothing_and_undoes_what_came_before_it(
     run: Run, operation: Operation, error: type[StoreError]
 ) -> None:

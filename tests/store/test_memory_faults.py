@@ -32,7 +32,7 @@ def test_a_lost_answer_leaves_the_write_done_and_the_session_alive() -> None:
         await asyncio.sleep(2)
         await store.set("/a", b"x")
 
-    with_fault(StepFaultKind.ANSWER_LOST, scenario)
+    with_fault(StepFaultKind.RESPONSE_LOST, scenario)
 
 
 def test_a_lost_request_leaves_nothing_done() -> None:

@@ -191,13 +191,13 @@ def test_watches_are_set_anew_also_when_the_connection_is_lost_just_after_that(m
         store = ZooKeeperStore("127.0.0.1:1", SystemClock(), workers, LONG_SESSION_MS)
         asked: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
 
-        def ask(_: object, on_answer: object) -> asyncio.Future[Any]:
-            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            if on_answer is bool:
-                answer.set_result(True)
+        def ask(_: object, on_response: object) -> asyncio.Future[Any]:
+            response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            if on_response is bool:
+                response.set_result(True)
             else:
-                asked.put_nowait(answer)
-            return answer
+                asked.put_nowait(response)
+            return response
 
         monkeypatch.setattr(store._session, "ask", ask)
         store.watches.add(WatchedAspect.DATA, "/watched", lambda _: None, None)

@@ -112,7 +112,7 @@ class Coordinator:
         *partitions: TopicPartition,
         version: int = TV_2,
     ) -> None:
-        answer = self._ask(
+        response = self._ask(
             lambda machine, reply, effects: machine.add_partitions(
                 parse_transactional_id(transactional_id),
                 identity,
@@ -123,15 +123,15 @@ class Coordinator:
                 effects,
             )
         )
-        granted(answer, AddPartitionsToTxnResponse)
+        granted(response, AddPartitionsToTxnResponse)
 
     def verify(self, transactional_id: str, identity: ProducerIdentity, *partitions: TopicPartition) -> list[int]:
-        answer = self._ask(
+        response = self._ask(
             lambda machine, reply, effects: machine.verify_partitions(
                 parse_transactional_id(transactional_id), identity, partitions, reply, effects
             )
         )
-        (result,) = granted(answer, AddPartitionsToTxnResponse).results_by_transaction
+        (result,) = granted(response, AddPartitionsToTxnResponse).results_by_transaction
         return [each.partition_error_code for topic in result.topic_results for each in topic.results_by_partition]
 
     def end(
@@ -178,8 +178,8 @@ class Coordinator:
 R = TypeVar("R", bound=Response)
 
 
-def granted(answer: Response | KafkaError, kind: type[R]) -> R:
-    if isinstance(answer, KafkaError):
-        raise answer
-    assert isinstance(answer, kind)
-    return answer
+def granted(response: Response | KafkaError, kind: type[R]) -> R:
+    if isinstance(response, KafkaError):
+        raise response
+    assert isinstance(response, kind)
+    return response

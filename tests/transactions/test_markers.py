@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.controller.peer import HOST, Peer
 from tidelog.client.network.broker_links import BrokerLinks
-from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
+from tidelog.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration, Topic
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import (
     InvalidProducerEpoch,
@@ -35,7 +35,7 @@ class LeaderOf:
 
     def __init__(self) -> None:
         self.peer = Peer(self._answer)
-        self.refusals: dict[TopicPartition, int] = {}
+        self.rejections: dict[TopicPartition, int] = {}
         self.is_silent = False
         self.written: list[tuple[int, TopicPartition, bool]] = []
 
@@ -52,7 +52,7 @@ class LeaderOf:
                 partitions = []
                 for index in topic.partition_indexes:
                     partition = TopicPartition(topic.name, index)
-                    code = self.refusals.get(partition, 0)
+                    code = self.rejections.get(partition, 0)
                     if code == 0:
                         self.written.append((marker.producer_id, partition, marker.transaction_result))
                     partitions.append(WritableTxnMarkerPartitionResult(index, code))
@@ -71,16 +71,18 @@ class World:
         self.network = MemoryNetwork()
         self.leaders = {1: LeaderOf(), 2: LeaderOf()}
         endpoints = {each: Endpoint("PLAINTEXT", HOST, each, "PLAINTEXT") for each in self.leaders}
-        self.image = ClusterImage("c", brokers={each: Broker(each, (endpoints[each],)) for each in self.leaders})
+        self.image = ClusterImage(
+            "c", brokers={each: BrokerRegistration(each, (endpoints[each],)) for each in self.leaders}
+        )
         self.lead({A0: 1, A1: 1, B0: 2})
         self.links = BrokerLinks(self.network, "test", lambda: self.image)
         self.sender = MarkerSender(self.links, VirtualClock(loop), lambda: self.image)
         self.written: list[TopicPartition] = []
 
     def lead(self, leaders: dict[TopicPartition, int]) -> None:
-        topics: dict[str, list[Partition]] = {}
+        topics: dict[str, list[PartitionRegistration]] = {}
         for (topic, index), leader in sorted(leaders.items()):
-            topics.setdefault(topic, []).append(Partition(index, (1, 2), leader, 0, (1, 2)))
+            topics.setdefault(topic, []).append(PartitionRegistration(index, (1, 2), leader, 0, (1, 2)))
         self.image = replace(
             self.image,
             topics={name: Topic(name, name.encode().ljust(16), tuple(several)) for name, several in topics.items()},
@@ -159,7 +161,7 @@ def test_two_markers_of_one_producer_are_never_in_one_request() -> None:
 
 def test_a_refused_marker_is_repeated_until_it_is_written_and_holds_up_no_other() -> None:
     async def scenario(world: World) -> None:
-        world.leaders[1].refusals[A0] = NotEnoughReplicas.code
+        world.leaders[1].rejections[A0] = NotEnoughReplicas.code
         world.send(A0, A1)
         await asyncio.sleep(60)
         assert world.written == [A1]
@@ -169,7 +171,7 @@ def test_a_refused_marker_is_repeated_until_it_is_written_and_holds_up_no_other(
         assert world.written == [A1, A1]
         asked = len(world.leaders[1].requests)
         assert 20 < asked < 60
-        world.leaders[1].refusals.clear()
+        world.leaders[1].rejections.clear()
         await asyncio.sleep(3)
         assert world.written == [A1, A1, A0]
         assert world.sender.oldest_age_s == 0
@@ -197,7 +199,7 @@ def test_a_new_leader_is_told_at_once_though_the_old_one_never_answers() -> None
 
 def test_a_new_leader_is_told_at_once_though_the_old_one_refused() -> None:
     async def scenario(world: World) -> None:
-        world.leaders[1].refusals[A0] = NotLeaderOrFollower.code
+        world.leaders[1].rejections[A0] = NotLeaderOrFollower.code
         world.send(A0)
         await asyncio.sleep(10)
         world.see({A0: 2, A1: 1, B0: 2})
@@ -226,7 +228,7 @@ def test_a_broker_that_is_gone_is_tried_again_and_its_successor_takes_over() -> 
 
 def test_a_partition_whose_topic_is_deleted_counts_as_written_and_one_that_lost_its_leader_does_not() -> None:
     async def scenario(world: World) -> None:
-        world.leaders[1].refusals = {A0: NotLeaderOrFollower.code, A1: NotLeaderOrFollower.code}
+        world.leaders[1].rejections = {A0: NotLeaderOrFollower.code, A1: NotLeaderOrFollower.code}
         world.leaders[2].is_silent = True
         world.send(A0, B0)
         await asyncio.sleep(1)
@@ -254,14 +256,14 @@ def test_a_topic_that_is_heard_of_a_little_later_gets_its_marker() -> None:
 
 def test_what_another_coordinator_sends_now_is_forgotten() -> None:
     async def scenario(world: World) -> None:
-        world.leaders[1].refusals = {A0: NotEnoughReplicas.code}
+        world.leaders[1].rejections = {A0: NotEnoughReplicas.code}
         world.leaders[2].is_silent = True
         world.send(A0, B0, coordinator_partition=4)
         world.send(A0, producer_id=8, coordinator_partition=5)
         await asyncio.sleep(1)
         world.sender.forget(4)
         assert world.sender.pending_count == 1
-        world.leaders[1].refusals.clear()
+        world.leaders[1].rejections.clear()
         world.leaders[2].is_silent = False
         await asyncio.sleep(60)
         assert world.written == [A0]
@@ -272,7 +274,7 @@ def test_what_another_coordinator_sends_now_is_forgotten() -> None:
 
 def test_a_producer_epoch_that_has_been_overtaken_counts_as_written_and_a_fenced_coordinator_does_not() -> None:
     async def scenario(world: World) -> None:
-        world.leaders[1].refusals = {A0: InvalidProducerEpoch.code, A1: TransactionCoordinatorFenced.code}
+        world.leaders[1].rejections = {A0: InvalidProducerEpoch.code, A1: TransactionCoordinatorFenced.code}
         world.send(A0, A1)
         await asyncio.sleep(10)
         assert world.written == [A0]

@@ -276,8 +276,8 @@ def test_a_batch_that_was_committed_before_is_not_committed_again(
     for batch_id in (3, 2, 0):
         driver = coordinator.producer(GROUP)
         again = writer(coordinator, driver, "task", A0)
-        answer = coordinator.end(GROUP, driver, batch_id=batch_id, winners=[member(driver, "task")])
-        assert answer == coordinator.end(GROUP, driver, batch_id=batch_id)
+        response = coordinator.end(GROUP, driver, batch_id=batch_id, winners=[member(driver, "task")])
+        assert response == coordinator.end(GROUP, driver, batch_id=batch_id)
         coordinator.deliver()
         assert coordinator.markers.written[again.producer_id, A0] == [(1, False)]
     assert coordinator.markers.written[first.producer_id, A0] == [(1, True)]
@@ -288,28 +288,28 @@ def test_a_batch_that_was_committed_before_is_not_committed_again(
 def test_a_repeated_end_is_granted(coordinator: Coordinator, driver: ProducerIdentity) -> None:
     writer(coordinator, driver, "task", A0)
     winners = [member(driver, "task")]
-    answer = coordinator.end(GROUP, driver, batch_id=0, winners=winners)
-    assert coordinator.end(GROUP, driver, batch_id=0, winners=winners) == answer
-    assert coordinator.end(GROUP, driver, batch_id=0, winners=winners, version=OLD) == answer
+    response = coordinator.end(GROUP, driver, batch_id=0, winners=winners)
+    assert coordinator.end(GROUP, driver, batch_id=0, winners=winners) == response
+    assert coordinator.end(GROUP, driver, batch_id=0, winners=winners, version=OLD) == response
     coordinator.crash()
     coordinator.deliver()
-    assert coordinator.end(GROUP, driver, batch_id=0, winners=winners) == answer
+    assert coordinator.end(GROUP, driver, batch_id=0, winners=winners) == response
     with pytest.raises(InvalidTxnState):
         coordinator.end(GROUP, driver, commit=False)
     with pytest.raises(InvalidTxnState):
         coordinator.end(GROUP, driver, batch_id=1)
-    coordinator.end(GROUP, answer, commit=False)  # nothing is open
+    coordinator.end(GROUP, response, commit=False)  # nothing is open
     with pytest.raises(InvalidTxnState):
-        coordinator.end(GROUP, answer)
+        coordinator.end(GROUP, response)
 
 
 def test_a_repeated_abort_is_granted_and_a_commit_after_it_is_not(
     coordinator: Coordinator, driver: ProducerIdentity
 ) -> None:
     writer(coordinator, driver, "task", A0)
-    answer = coordinator.end(GROUP, driver, commit=False)
+    response = coordinator.end(GROUP, driver, commit=False)
     for _ in range(2):
-        assert coordinator.end(GROUP, driver, commit=False) == answer
+        assert coordinator.end(GROUP, driver, commit=False) == response
         with pytest.raises(InvalidTxnState):
             coordinator.end(GROUP, driver, batch_id=0)
         coordinator.deliver()
@@ -488,10 +488,10 @@ def test_what_could_not_be_noted_is_noted_later(coordinator: Coordinator, driver
     for name in ("one", "two"):
         writer(coordinator, driver, name, A0)
     coordinator.end(GROUP, driver, batch_id=0, winners=[member(driver, "one")])
-    coordinator.shard.refusal = CoordinatorNotAvailable()
+    coordinator.shard.rejection = CoordinatorNotAvailable()
     coordinator.deliver()
     assert member_names(coordinator) == ["one", "two"]
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     coordinator.shard.advance(1000)
     assert coordinator.state(GROUP) is COMPLETE_COMMIT
     assert member_names(coordinator) == []
@@ -502,11 +502,11 @@ def test_loading_a_decision_while_nothing_can_be_written(coordinator: Coordinato
     coordinator.end(GROUP, driver, batch_id=0, winners=[member(driver, "task")])
     coordinator.markers.waiting.clear()
     coordinator.shard = coordinator.shard.reloaded()
-    coordinator.shard.refusal = CoordinatorNotAvailable()
+    coordinator.shard.rejection = CoordinatorNotAvailable()
     coordinator.deliver()
     coordinator.shard.advance(10_000)
     assert coordinator.state(GROUP) is PREPARE_COMMIT
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     coordinator.shard.advance(10_000)
     assert coordinator.state(GROUP) is COMPLETE_COMMIT
 
@@ -522,7 +522,7 @@ def test_a_group_is_never_empty_as_kafka_means_it(coordinator: Coordinator, driv
 
 # ---- many members
 
-LARGEST_BATCH = 1_048_588
+MAX_BATCH = 1_048_588
 """Kafka's default of max.message.bytes."""
 
 
@@ -561,7 +561,7 @@ def test_a_group_with_as_many_members_as_it_takes_is_ended_in_batches_that_can_b
     coordinator.shard.advance(0)
     assert coordinator.state(GROUP) is COMPLETE_COMMIT
     assert member_names(coordinator) == []
-    assert max(map(batch_bytes, coordinator.shard.log[before:])) < LARGEST_BATCH
+    assert max(map(batch_bytes, coordinator.shard.log[before:])) < MAX_BATCH
 
 
 @pytest.mark.parametrize("is_opened_again", [True, False])
@@ -579,4 +579,4 @@ def test_idle_members_of_a_large_group_are_forgotten_in_batches_that_can_be_writ
     coordinator.shard.advance(0)
     assert coordinator.state(GROUP) is COMPLETE_ABORT
     assert member_names(coordinator) == []
-    assert max(map(batch_bytes, coordinator.shard.log[before:])) < LARGEST_BATCH / 4
+    assert max(map(batch_bytes, coordinator.shard.log[before:])) < MAX_BATCH / 4

@@ -469,10 +469,10 @@ def test_a_new_coordinator_whose_clock_is_behind_waits_no_longer_than_the_timeou
 
 def test_an_abort_that_cannot_be_written_is_tried_again(coordinator: Coordinator) -> None:
     coordinator.add(ID, coordinator.producer(ID), A0)
-    coordinator.shard.refusal = CoordinatorNotAvailable()
+    coordinator.shard.rejection = CoordinatorNotAvailable()
     coordinator.shard.advance(TIMEOUT_MS)
     assert coordinator.state(ID) is ONGOING
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     coordinator.shard.advance(coordinator.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms)
     assert coordinator.state(ID) is PREPARE_ABORT
 
@@ -480,10 +480,10 @@ def test_an_abort_that_cannot_be_written_is_tried_again(coordinator: Coordinator
 def test_a_refused_end_leaves_the_transaction_and_its_timeout(coordinator: Coordinator) -> None:
     producer = coordinator.producer(ID)
     coordinator.add(ID, producer, A0)
-    coordinator.shard.refusal = CoordinatorNotAvailable()
+    coordinator.shard.rejection = CoordinatorNotAvailable()
     with pytest.raises(CoordinatorNotAvailable):
         coordinator.end(ID, producer)
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     assert not coordinator.markers.waiting
     coordinator.shard.advance(TIMEOUT_MS)
     assert coordinator.state(ID) is PREPARE_ABORT
@@ -491,11 +491,11 @@ def test_a_refused_end_leaves_the_transaction_and_its_timeout(coordinator: Coord
 
 def test_that_markers_are_written_is_noted_however_long_it_takes(coordinator: Coordinator) -> None:
     _committed(coordinator)
-    coordinator.shard.refusal = CoordinatorNotAvailable()
+    coordinator.shard.rejection = CoordinatorNotAvailable()
     coordinator.deliver()
     coordinator.shard.advance(5000)
     assert coordinator.state(ID) is PREPARE_COMMIT
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     coordinator.shard.advance(1000)
     assert coordinator.state(ID) is COMPLETE_COMMIT
 
@@ -533,10 +533,10 @@ def test_loading_while_nothing_can_be_written_loses_no_markers(coordinator: Coor
     _committed(coordinator)
     coordinator.markers.waiting.clear()
     coordinator.shard = coordinator.shard.reloaded()
-    coordinator.shard.refusal = CoordinatorNotAvailable()
+    coordinator.shard.rejection = CoordinatorNotAvailable()
     coordinator.shard.advance(100)
     coordinator.deliver()
-    coordinator.shard.refusal = None
+    coordinator.shard.rejection = None
     coordinator.shard.advance(10_000)
     assert coordinator.state(ID) is COMPLETE_COMMIT
 

@@ -64,7 +64,7 @@ class AnyTransactions(RuleBasedStateMachine):
         identity = self._any_identity(transactional_id, age)
         if identity is not None:
             version = 0 if self.speaks_old[transactional_id] else 2
-            self._ignoring_refusals(
+            self._ignoring_rejections(
                 lambda: self.coordinator.add(transactional_id, identity, *partitions, version=version)
             )
 
@@ -96,7 +96,7 @@ class AnyTransactions(RuleBasedStateMachine):
         self._try_init(member)
         identity = self._any_identity(member, 0)
         if identity is not None and partitions:
-            self._ignoring_refusals(lambda: self.coordinator.add(member, identity, *partitions))
+            self._ignoring_rejections(lambda: self.coordinator.add(member, identity, *partitions))
 
     @rule(winners=st.sets(names), age=st.integers(0, 1), commit=st.booleans(), back=st.integers(0, 1))
     def end_group(self, winners: set[str], age: int, commit: bool, back: int) -> None:
@@ -172,11 +172,11 @@ class AnyTransactions(RuleBasedStateMachine):
 
     @rule()
     def nothing_can_be_written_for_a_while(self) -> None:
-        self.coordinator.shard.refusal = CoordinatorNotAvailable()
+        self.coordinator.shard.rejection = CoordinatorNotAvailable()
 
     @rule()
     def it_can_be_written_again(self) -> None:
-        self.coordinator.shard.refusal = None
+        self.coordinator.shard.rejection = None
 
     # ---- what holds
 
@@ -212,7 +212,7 @@ class AnyTransactions(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end everything ends."""
-        self.coordinator.shard.refusal = None
+        self.coordinator.shard.rejection = None
         for _ in range(3):
             self.coordinator.shard.advance(2 * TIMEOUT_MS)
             self.coordinator.deliver()
@@ -236,7 +236,7 @@ class AnyTransactions(RuleBasedStateMachine):
                 for producer_id, _ in identities:
                     assert outcomes[producer_id] <= {producer_id in self.winning}
 
-    def _ignoring_refusals(self, ask: Callable[[], None]) -> None:
+    def _ignoring_rejections(self, ask: Callable[[], None]) -> None:
         try:
             ask()
         except KafkaError:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.controller.peer import HOST, Peer
 from tidelog.client.network.broker_links import BrokerLinks
-from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
+from tidelog.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration, Topic
 from tidelog.cluster.topic_names import TRANSACTION_TOPIC
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
@@ -57,13 +57,15 @@ class Coordinator:
         self.is_silent = False
         network = MemoryNetwork()
         self.network = network
-        self.image = ClusterImage("c", brokers={1: Broker(1, (Endpoint("PLAINTEXT", HOST, 1, "PLAINTEXT"),))})
+        self.image = ClusterImage(
+            "c", brokers={1: BrokerRegistration(1, (Endpoint("PLAINTEXT", HOST, 1, "PLAINTEXT"),))}
+        )
         self.lead(1)
         self.links = BrokerLinks(network, "test", lambda: self.image)
         self.verifier = TransactionVerifier(self.links, VirtualClock(loop), lambda: self.image, BrokerSettings)
 
     def lead(self, leader: int) -> None:
-        partitions = tuple(Partition(index, (1,), leader, 0, (1,)) for index in range(50))
+        partitions = tuple(PartitionRegistration(index, (1,), leader, 0, (1,)) for index in range(50))
         self.image = self.image.with_topics(Topic(TRANSACTION_TOPIC, bytes(16), partitions))
 
     @property
@@ -238,12 +240,12 @@ def test_an_error_of_the_whole_request_concerns_all() -> None:
 
 def test_members_of_a_transaction_group_have_the_coordinator_of_their_group() -> None:
     async def scenario(coordinator: Coordinator) -> None:
-        partitions = tuple(Partition(index, (1,), -1, 0, (1,)) for index in range(50))
+        partitions = tuple(PartitionRegistration(index, (1,), -1, 0, (1,)) for index in range(50))
         coordinator.image = coordinator.image.with_topics(Topic(TRANSACTION_TOPIC, bytes(16), partitions))
         ids = ("tidelog-group-g", "tidelog-group-g#5.0-m1", "tidelog-group-g#5.0-m2")
         found = set()
         for index in range(50):
-            led = tuple(Partition(each, (1,), 1 if each == index else -1, 0, (1,)) for each in range(50))
+            led = tuple(PartitionRegistration(each, (1,), 1 if each == index else -1, 0, (1,)) for each in range(50))
             coordinator.image = coordinator.image.with_topics(Topic(TRANSACTION_TOPIC, bytes(16), led))
             outcomes = [(await coordinator.verify(A0, transactional_id=each))[A0] for each in ids]
             assert len({type(outcome) for outcome in outcomes}) == 1

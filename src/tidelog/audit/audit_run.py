@@ -14,7 +14,7 @@ from tidelog.audit.directories import (
     survey,
     topic_filter,
 )
-from tidelog.audit.facts import LARGEST_OFFSET, LogDir, OffsetRange, PlacedBatch, Replica, SegmentFacts
+from tidelog.audit.facts import MAX_OFFSET, LogDir, OffsetRange, PlacedBatch, Replica, SegmentFacts
 from tidelog.audit.finding import Finding, Kind, finding_of
 from tidelog.audit.replica_checks import check_replica
 from tidelog.audit.replica_comparison import Side, by_topic_id, check_difference, cuts_of, differences
@@ -165,7 +165,7 @@ def _cleaned_end(replicas: Sequence[Replica], options: AuditOptions) -> int:
     end = max((replica.cleaned_end for replica in replicas), default=0)
     topic_partition = replicas[0].topic_partition
     if not end and options.compacted and topic_filter(options.compacted)(topic_partition):
-        return LARGEST_OFFSET
+        return MAX_OFFSET
     return end
 
 

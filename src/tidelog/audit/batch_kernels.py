@@ -9,7 +9,7 @@ POSITION, SIZE, BASE_OFFSET, LAST_DELTA, EPOCH, FORMAT, CRC, ATTRIBUTES, MAX_TIM
 FIELDS = 10
 """The columns of a table of batches."""
 
-SMALLEST_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
+MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 MAGIC_POSITION = 16
 
 
@@ -24,7 +24,7 @@ def walk(buffer: Bytes, start: int, table: Longs) -> tuple[int, int]:
     count = 0
     while count < len(table) and end - position >= HEADER_BYTES:
         length = load_int32(buffer, position + 8)
-        if length < SMALLEST_LENGTH or length + LENGTH_OVERHEAD_BYTES > end - position:
+        if length < MIN_LENGTH or length + LENGTH_OVERHEAD_BYTES > end - position:
             break
         row = table[count]
         row[POSITION] = position
@@ -51,6 +51,6 @@ def next_candidate(buffer: Bytes, start: int, smallest_offset: int, largest_offs
         base_offset = load_int64(buffer, position)
         if base_offset < smallest_offset or base_offset > largest_offset:
             continue
-        if load_int32(buffer, position + 8) >= SMALLEST_LENGTH and load_int32(buffer, position + 23) >= 0:
+        if load_int32(buffer, position + 8) >= MIN_LENGTH and load_int32(buffer, position + 23) >= 0:
             return position
     return -1

@@ -36,7 +36,7 @@ from tidelog.types import NO_LEADER_EPOCH
 BoolArray = np.typing.NDArray[np.bool_]
 
 BLOCK_OFFSETS = 65_536
-MOST_EPOCHS = 10_000
+MAX_EPOCHS = 10_000
 MAX_DEFECTS = 100
 """Maximum number of defects reported for one segment."""
 
@@ -175,7 +175,7 @@ class RunningFacts:
                 detail = f"leader epoch {epoch} comes after leader epoch {before[row]}"
                 end = base + int(table[row, LAST_DELTA]) + 1
                 self.note(DefectKind.EPOCH, table[row], OffsetRange(base, end), detail)
-            if len(self.epoch_runs) < MOST_EPOCHS:
+            if len(self.epoch_runs) < MAX_EPOCHS:
                 self.epoch_runs.append(EpochRun(epoch, base, int(table[row, POSITION])))
         self.last_epoch = int(epochs[-1])
 

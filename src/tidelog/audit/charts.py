@@ -12,7 +12,7 @@ LABEL_WIDTH = 280
 NOTE_WIDTH = 230
 ROW_HEIGHT = 26
 MARGIN = 12
-LONGEST_LABEL = 38
+MAX_LABEL_LENGTH = 38
 
 PLOT_HEIGHT = 160
 AXIS_HEIGHT = 28
@@ -35,7 +35,7 @@ def bars(shown: Sequence[Bar]) -> str:
 def _bar(bar: Bar, number: int, length: float) -> str:
     top = MARGIN + number * ROW_HEIGHT
     middle, start = top + ROW_HEIGHT / 2 + 4.5, LABEL_WIDTH + MARGIN
-    label = bar.label if len(bar.label) <= LONGEST_LABEL else f"{bar.label[: LONGEST_LABEL - 1]}…"
+    label = bar.label if len(bar.label) <= MAX_LABEL_LENGTH else f"{bar.label[: MAX_LABEL_LENGTH - 1]}…"
     return (
         f"<g><title>{escape(bar.label)}: {escape(bar.note)}</title>"
         f'<text x="{LABEL_WIDTH}" y="{middle}" text-anchor="end">{escape(label)}</text>'

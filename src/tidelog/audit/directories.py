@@ -262,7 +262,7 @@ def _is_running(path: str) -> bool:
     try:
         with open(f"{path}/{LOCK_FILE}", "rb") as file:
             request = _LOCK_REQUEST.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            answer = _LOCK_REQUEST.unpack(fcntl.fcntl(file, fcntl.F_GETLK, request))
+            response = _LOCK_REQUEST.unpack(fcntl.fcntl(file, fcntl.F_GETLK, request))
     except OSError:
         return False
-    return bool(answer[0] != fcntl.F_UNLCK)
+    return bool(response[0] != fcntl.F_UNLCK)

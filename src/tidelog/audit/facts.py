@@ -15,7 +15,7 @@ Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 
 NO_TIME_MS = -1
-LARGEST_OFFSET = 2**63 - 1
+MAX_OFFSET = 2**63 - 1
 
 
 class DefectKind(Enum):

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.audit.facts import LARGEST_OFFSET
+from tidelog.audit.facts import MAX_OFFSET
 from tidelog.audit.hot_keys import KeyCounts
 from tidelog.spark.records.decoding import PartitionDecoder
 from tidelog.types import TopicPartition
@@ -17,7 +17,7 @@ class KeyCounter:
 
     def count(self, raw: memoryview) -> None:
         """Count the keys of `raw`. Raises CorruptMessage for unreadable records, without counting any."""
-        decoded = list(self._decoder.decode(raw, 0, LARGEST_OFFSET))
+        decoded = list(self._decoder.decode(raw, 0, MAX_OFFSET))
         for batch in decoded:
             self._add(batch)
 

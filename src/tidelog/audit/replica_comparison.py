@@ -12,7 +12,7 @@ from tidelog.audit.finding import Finding, Kind, finding_of, offsets_text
 from tidelog.audit.replica_checks import lost_ranges
 from tidelog.types import Uuid, ids_text, uuid_text
 
-MOST_DIFFERENCES = 10
+MAX_DIFFERENCES = 10
 """Maximum number of runs of different blocks that are examined per partition."""
 
 
@@ -72,7 +72,7 @@ def differences(replicas: Sequence[Replica], cleaned_end: int) -> list[Differenc
     lowest = np.where(takes_part, digests, np.uint64(2**64 - 1)).min(axis=0)
     highest = np.where(takes_part, digests, np.uint64(0)).max(axis=0)
     is_different = (takes_part.sum(axis=0) > 1) & (lowest != highest)
-    return _runs(starts, ends, is_different)[:MOST_DIFFERENCES]
+    return _runs(starts, ends, is_different)[:MAX_DIFFERENCES]
 
 
 def _block_ends(starts: "np.typing.NDArray[np.int64]", cuts: Sequence[int]) -> "np.typing.NDArray[np.int64]":

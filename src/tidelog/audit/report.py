@@ -15,9 +15,9 @@ from tidelog.audit.text_formats import count_text, key_text, size_text, time_tex
 from tidelog.terminal.plurals import plural
 from tidelog.types import ids_text
 
-MOST_ROWS = 500
+MAX_ROWS = 500
 """Maximum number of rows of a table in the HTML file; the JSON file has all rows."""
-MOST_BARS = 20
+MAX_BARS = 20
 
 
 @dataclass(frozen=True)
@@ -174,21 +174,21 @@ def _chart(title: str, shown: Sequence[Bar]) -> str:
 def _size_bars(topics: Sequence[TopicSummary]) -> list[Bar]:
     return [
         Bar(topic.name, topic.size_bytes, f"{size_text(topic.size_bytes)} in {plural(topic.partitions, 'partition')}")
-        for topic in topics[:MOST_BARS]
+        for topic in topics[:MAX_BARS]
     ]
 
 
 def _key_bars(hot_keys: Sequence[HotKey]) -> list[Bar]:
     return [
         Bar(f"{key.topic}: {key_text(key.key)}", key.count, f"{count_text(key.count)} ({key.share:.1%} of the topic)")
-        for key in hot_keys[:MOST_BARS]
+        for key in hot_keys[:MAX_BARS]
     ]
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], total: int) -> str:
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    more = f"<p>and {count_text(total - MOST_ROWS)} more, all of them in the JSON</p>" if total > MOST_ROWS else ""
+    more = f"<p>and {count_text(total - MAX_ROWS)} more, all of them in the JSON</p>" if total > MAX_ROWS else ""
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
 
 
@@ -196,7 +196,7 @@ def _findings(title: str, findings: Sequence[Finding]) -> str:
     if not findings:
         return ""
     titles = ("what", "broker", "partition", "file", "byte", "offsets", "in words")
-    rows = [_finding_row(finding) for finding in findings[:MOST_ROWS]]
+    rows = [_finding_row(finding) for finding in findings[:MAX_ROWS]]
     return _section(f"{title} ({count_text(len(findings))})", _table(titles, rows, len(findings)))
 
 
@@ -220,7 +220,7 @@ def _or_dash(value: object) -> str:
 
 def _topics(topics: Sequence[TopicSummary]) -> str:
     titles = ("topic", "partitions", "replicas", "size", "records", "batches by codec", "ratio", "from", "to")
-    rows = [_topic_row(topic) for topic in topics[:MOST_ROWS]]
+    rows = [_topic_row(topic) for topic in topics[:MAX_ROWS]]
     return _section("Topics", _table(titles, rows, len(topics)))
 
 
@@ -254,6 +254,6 @@ def _log_dirs(log_dirs: Sequence[LogDirSummary]) -> str:
             count_text(found.segments),
             size_text(found.size_bytes),
         ]
-        for found in log_dirs[:MOST_ROWS]
+        for found in log_dirs[:MAX_ROWS]
     ]
     return _section("Log directories", _table(titles, rows, len(log_dirs)))

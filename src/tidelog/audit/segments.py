@@ -19,9 +19,9 @@ from tidelog.audit.batch_kernels import (
     FIELDS,
     FORMAT,
     LAST_DELTA,
+    MIN_LENGTH,
     POSITION,
     SIZE,
-    SMALLEST_LENGTH,
     next_candidate,
     walk,
 )
@@ -279,7 +279,7 @@ class _SegmentScan:
         if len(head) == HEADER_BYTES:
             length = int.from_bytes(head[8:12], "big", signed=True)
             following = position + LENGTH_OVERHEAD_BYTES + length
-            if length >= SMALLEST_LENGTH and following < self._size_bytes:
+            if length >= MIN_LENGTH and following < self._size_bytes:
                 base_offset = self._sound_batch_at(following)
                 if base_offset is not None:
                     return following, base_offset

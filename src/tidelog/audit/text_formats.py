@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-LONGEST_KEY = 60
+MAX_KEY_LENGTH = 60
 
 
 def size_text(size_bytes: int) -> str:
@@ -29,4 +29,4 @@ def key_text(key: bytes) -> str:
         text = repr(key)[2:-1]
     if not text.isprintable():
         text = repr(key)[2:-1]
-    return text if len(text) <= LONGEST_KEY else f"{text[: LONGEST_KEY - 1]}…"
+    return text if len(text) <= MAX_KEY_LENGTH else f"{text[: MAX_KEY_LENGTH - 1]}…"

@@ -18,7 +18,7 @@ epochs have no gaps, and check that the replicas of a partition are identical up
 keep running. Exit code 0: clean, 2: faults were found, 1: the audit could not run.
 """
 EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS = 0, 1, 2
-MOST_LINES = 20
+MAX_LINES = 20
 SPARK_SETTINGS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 
@@ -150,12 +150,12 @@ def _write(options: argparse.Namespace, report: "Report") -> None:
 
 
 def _print(report: "Report") -> None:
-    for finding in report.audit.faults[:MOST_LINES]:
+    for finding in report.audit.faults[:MAX_LINES]:
         where = f"broker {finding.broker}" if finding.broker is not None else finding.log_dir
         place = f"{finding.file or finding.log_dir}" + (
             f" byte {finding.position}" if finding.position is not None else ""
         )
         print(f"{finding.kind.value}: {where}, {finding.topic_partition or '-'}: {finding.sentence}\n  {place}")
-    if len(report.audit.faults) > MOST_LINES:
-        print(f"and {len(report.audit.faults) - MOST_LINES} more; --json FILE lists all")
+    if len(report.audit.faults) > MAX_LINES:
+        print(f"and {len(report.audit.faults) - MAX_LINES} more; --json FILE lists all")
     print(report.verdict)

@@ -92,7 +92,7 @@ def _as_json(broker_id: BrokerId, hosted: Hosted, survey: Survey, controller: Br
 async def describe(cluster: Cluster, options: argparse.Namespace) -> None:
     survey = await survey_cluster(cluster)
     broker_id = options.broker
-    _refuse_unknown(broker_id, survey)
+    _reject_unknown(broker_id, survey)
     hosted = hosted_by(broker_id, survey)
     broker = survey.brokers.get(broker_id)
     role = ", controller" if cluster.metadata.controller_id == broker_id else ""
@@ -127,7 +127,7 @@ def _named(partitions: list[TopicPartition]) -> str:
     return f"{shown} and {hidden:,} more" if hidden > 0 else shown
 
 
-def _refuse_unknown(broker_id: BrokerId, survey: Survey) -> None:
+def _reject_unknown(broker_id: BrokerId, survey: Survey) -> None:
     known = _known_brokers(survey)
     if broker_id not in known:
         raise CommandError(f"there is no broker {broker_id}; the cluster has {ids_text(known)}")

@@ -51,16 +51,16 @@ class DisksView(NamedTuple):
     """Brokers that did not answer, with the reason."""
 
 
-def disks_of(answers: Mapping[BrokerId, DescribeLogDirsResponse | KafkaError | ConnectionLost]) -> DisksView:
+def disks_of(responses: Mapping[BrokerId, DescribeLogDirsResponse | KafkaError | ConnectionLost]) -> DisksView:
     directories: list[DirectoryView] = []
     moves: list[MoveView] = []
     silent: dict[BrokerId, str] = {}
-    for broker_id, answer in sorted(answers.items()):
-        if isinstance(answer, DescribeLogDirsResponse):
-            directories += [_directory(broker_id, each) for each in answer.results]
-            moves += _moves(broker_id, answer)
+    for broker_id, response in sorted(responses.items()):
+        if isinstance(response, DescribeLogDirsResponse):
+            directories += [_directory(broker_id, each) for each in response.results]
+            moves += _moves(broker_id, response)
         else:
-            silent[broker_id] = str(answer)
+            silent[broker_id] = str(response)
     return DisksView(directories, moves, silent)
 
 
@@ -79,10 +79,10 @@ def _directory(broker_id: BrokerId, found: DescribeLogDirsResult) -> DirectoryVi
     )
 
 
-def _moves(broker_id: BrokerId, answer: DescribeLogDirsResponse) -> list[MoveView]:
+def _moves(broker_id: BrokerId, response: DescribeLogDirsResponse) -> list[MoveView]:
     logs = [
         (TopicPartition(topic.name, log.partition_index), result.log_dir, log)
-        for result in answer.results
+        for result in response.results
         for topic in result.topics
         for log in topic.partitions
     ]

@@ -21,8 +21,8 @@ def run_command(command: str, work: Callable[[argparse.Namespace], int], options
     """Runs a command. A CommandError becomes one sentence on standard error and exit code 1."""
     try:
         return work(options)
-    except CommandError as refused:
-        print(f"tidelog {command}: {refused}", file=sys.stderr)
+    except CommandError as rejected:
+        print(f"tidelog {command}: {rejected}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         sys.stderr.close()

@@ -18,7 +18,7 @@ from tidelog.pipelines.running.pipeline_state import (
     PIPELINE_NAME,
     PipelineState,
     RunState,
-    StateRefused,
+    StateRejected,
     list_pipelines,
 )
 from tidelog.pipelines.running.run_options import RunOptions
@@ -29,8 +29,8 @@ def run_command(action: str, options: argparse.Namespace) -> int:
     """Runs one action. An error becomes one sentence on standard error and exit code 1."""
     try:
         return _WORK[action](options)
-    except (CommandError, StateRefused) as refused:
-        print(f"tidelog pipeline {action}: {refused}", file=sys.stderr)
+    except (CommandError, StateRejected) as rejected:
+        print(f"tidelog pipeline {action}: {rejected}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

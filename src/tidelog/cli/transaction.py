@@ -178,12 +178,12 @@ async def _abort_hanging(admin: "TransactionAdmin", where: TopicPartition, produ
     hanging = [each for each in producers if each.producer_id == producer_id]
     if not hanging:
         raise CommandError(f"producer {producer_id} has no open transaction on {where}; producers that have one: {ids}")
-    await _refuse_if_coordinated(admin, where, producer_id)
+    await _reject_if_coordinated(admin, where, producer_id)
     await admin.abort_hanging(where, hanging[0])
     print(f"aborted the transaction of producer {producer_id} on {where}")
 
 
-async def _refuse_if_coordinated(admin: "TransactionAdmin", where: TopicPartition, producer_id: int) -> None:
+async def _reject_if_coordinated(admin: "TransactionAdmin", where: TopicPartition, producer_id: int) -> None:
     """Raises an error if the coordinator will end the transaction itself, perhaps with a commit."""
     for each in await admin.list_transactions([OPEN, *DECIDED]):
         if each.producer_id == producer_id:

@@ -9,12 +9,12 @@ from tidelog.types import NO_BROKER, BrokerId, TopicPartition, Uuid
 NO_INCARNATION = 0
 """No incarnation of the replica is known to have all committed records (R41)."""
 
-CLUSTER_WIDE = "<default>"
+DEFAULT_ENTITY_NAME = "<default>"
 """Name of the cluster-wide defaults among the broker configs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionRegistration:
     """Leadership and ISR of one partition, as in the store."""
 
     index: int
@@ -32,18 +32,18 @@ class Partition:
 
     Empty in states written by Kafka, and in the metadata sent to brokers.
     """
-    eligible_replicas: tuple[BrokerId, ...] = ()
+    eligible_leader_replicas: tuple[BrokerId, ...] = ()
     """Replicas that left the ISR below min ISR with all committed records (R42, KIP-966)."""
-    eligible_epochs: Mapping[BrokerId, int] = field(default_factory=dict, compare=False)
+    eligible_leader_epochs: Mapping[BrokerId, int] = field(default_factory=dict, compare=False)
     """The incarnation in which each eligible replica was in sync."""
     last_known_eligible: tuple[BrokerId, ...] = ()
     """Eligible replicas that have restarted uncleanly since; only in the metadata sent to brokers."""
     removed_replicas: tuple[BrokerId, ...] = ()
     """Replicas of earlier assignments whose logs are still to be deleted; their broker may be away (R37)."""
 
-    def stamped(self, *, controller_epoch: int | None = None, version: int | None = None) -> "Partition":
+    def stamped(self, *, controller_epoch: int | None = None, version: int | None = None) -> "PartitionRegistration":
         """Like `dataclasses.replace`, but several times faster: a failover makes thousands of copies."""
-        return Partition(
+        return PartitionRegistration(
             self.index,
             self.replicas,
             self.leader,
@@ -54,8 +54,8 @@ class Partition:
             self.adding_replicas,
             self.removing_replicas,
             self.in_sync_epochs,
-            self.eligible_replicas,
-            self.eligible_epochs,
+            self.eligible_leader_replicas,
+            self.eligible_leader_epochs,
             self.last_known_eligible,
             self.removed_replicas,
         )
@@ -77,14 +77,14 @@ class Partition:
     def recorded_epoch(self, replica: BrokerId) -> int | None:
         """The incarnation (broker epoch) in which this replica had all committed records, if it is known."""
         epoch = self.in_sync_epochs.get(replica)
-        return self.eligible_epochs.get(replica) if epoch is None else epoch
+        return self.eligible_leader_epochs.get(replica) if epoch is None else epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
     name: str
     topic_id: Uuid
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionRegistration, ...]
     """By index: partitions[3].index == 3."""
     configs: Mapping[str, str] = field(default_factory=dict)
     """Topic-level settings, by Kafka's names."""
@@ -93,7 +93,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerRegistration:
     id: BrokerId
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
@@ -117,7 +117,7 @@ class Broker:
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
     cluster_id: str
-    brokers: Mapping[BrokerId, Broker] = field(default_factory=dict)
+    brokers: Mapping[BrokerId, BrokerRegistration] = field(default_factory=dict)
     topics: Mapping[str, Topic] = field(default_factory=dict)
     topic_names: Mapping[Uuid, str] = field(default_factory=dict)
     """Topic names by id."""
@@ -131,7 +131,7 @@ class ClusterImage:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
-    def partition(self, topic_partition: TopicPartition) -> Partition | None:
+    def partition(self, topic_partition: TopicPartition) -> PartitionRegistration | None:
         topic = self.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None

@@ -12,7 +12,7 @@ from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, BrokerId, TopicPartit
 INVENTORIES = "/takeover"
 """One ephemeral node per part of an inventory, `3-0-of-2`: part 0 of the two parts of broker 3."""
 
-LARGEST_PART_BYTES = 512 * 1024
+MAX_PART_BYTES = 512 * 1024
 """ZooKeeper accepts requests of 1 MB."""
 
 
@@ -107,7 +107,7 @@ def encode_inventory(inventory: Inventory) -> list[bytes]:
         "missing_directories": list(inventory.missing_directories),
     }
     packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode())
-    return [packed[start : start + LARGEST_PART_BYTES] for start in range(0, len(packed), LARGEST_PART_BYTES)]
+    return [packed[start : start + MAX_PART_BYTES] for start in range(0, len(packed), MAX_PART_BYTES)]
 
 
 def decode_inventory(parts: Sequence[bytes]) -> Inventory:

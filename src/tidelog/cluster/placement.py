@@ -12,7 +12,7 @@ from tidelog.errors import InvalidPartitions, InvalidReplicationFactor
 from tidelog.types import BrokerId
 
 
-class Start(NamedTuple):
+class PlacementStart(NamedTuple):
     """First leader and first distance of followers: random for a new topic, fixed when partitions are added."""
 
     leader_index: int
@@ -20,21 +20,21 @@ class Start(NamedTuple):
     first_partition: int = 0
 
 
-def random_start(broker_count: int, below: Callable[[int], int]) -> Start:
-    return Start(below(broker_count), below(broker_count))
+def random_start(broker_count: int, below: Callable[[int], int]) -> PlacementStart:
+    return PlacementStart(below(broker_count), below(broker_count))
 
 
-def start_after(existing: int, first_leader: BrokerId, brokers: Sequence[BrokerId]) -> Start:
+def start_after(existing: int, first_leader: BrokerId, brokers: Sequence[BrokerId]) -> PlacementStart:
     """Continues after the existing partitions of a topic, given the leader of its first partition."""
     index = next((index for index, broker in enumerate(brokers) if broker >= first_leader), 0)
-    return Start(index, index, existing)
+    return PlacementStart(index, index, existing)
 
 
 def place_replicas(
     racks: Mapping[BrokerId, str | None],
     partition_count: int,
     replication_factor: int,
-    start: Start,
+    start: PlacementStart,
     absent: Sequence[BrokerId] = (),
 ) -> list[tuple[BrokerId, ...]]:
     """The replicas of each new partition, the preferred leader first.
@@ -85,7 +85,7 @@ def _replicas(
     brokers: Sequence[BrokerId],
     rack_of: Mapping[BrokerId, str],
     replication_factor: int,
-    start: Start,
+    start: PlacementStart,
     partition: int,
 ) -> tuple[BrokerId, ...]:
     count = len(brokers)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from tidelog.cluster.image import Broker, Partition, Topic
+from tidelog.cluster.image import BrokerRegistration, PartitionRegistration, Topic
 from tidelog.cluster.znode_json import INT32 as INT32
 from tidelog.cluster.znode_json import MalformedNode as MalformedNode
 from tidelog.cluster.znode_json import decode_field, decode_json, encode_json, int32, int64, node_name, text_or_none
@@ -82,7 +82,7 @@ class TakeoverState(StrEnum):
 
     UNKNOWN = ""  # a store that no Tidelog controller has served yet, or one of Apache Kafka
     WAITING = "waiting"  # something is missing, see `reason`
-    REFUSED = "refused"  # waiting does not help, see `reason` for what to do
+    REJECTED = "refused"  # waiting does not help, see `reason` for what to do
     REGISTERING = "registering"  # some of the topics found are in the store
     DONE = "done"
 
@@ -164,7 +164,7 @@ def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 
 
-def encode_broker(broker: Broker, timestamp_ms: int) -> bytes:
+def encode_broker(broker: BrokerRegistration, timestamp_ms: int) -> bytes:
     plain = next((found for found in broker.endpoints if found.security_protocol == "PLAINTEXT"), None)
     content: dict[str, object] = {
         "features": {},
@@ -187,12 +187,12 @@ def encode_broker(broker: Broker, timestamp_ms: int) -> bytes:
     return encode_json(content)
 
 
-def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
+def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerRegistration:
     content = decode_json(data, broker_path(broker_id))
     try:
         protocols = content["listener_security_protocol_map"]
         endpoints = tuple(_endpoint(text, protocols) for text in content["endpoints"])
-        return Broker(
+        return BrokerRegistration(
             broker_id,
             endpoints,
             text_or_none(content.get("rack")),
@@ -217,7 +217,7 @@ def decode_log_directory(data: bytes, path: str, created_id: int) -> int:
     return FROM_THE_BEGINNING if decode_json(data, path).get("from_the_beginning") else created_id
 
 
-def encode_topic(topic_id: Uuid, partitions: Sequence[Partition]) -> bytes:
+def encode_topic(topic_id: Uuid, partitions: Sequence[PartitionRegistration]) -> bytes:
     """`removed_replicas` is Tidelog's extension; Kafka does not read it, and drops it when it writes the node."""
     content: dict[str, object] = {
         "removing_replicas": {str(each.index): each.removing_replicas for each in partitions if each.removing_replicas},
@@ -257,7 +257,7 @@ def decode_topic(
         raise MalformedNode(f"{topic_path(name)}: {error!r}") from error
 
 
-def encode_state(partition: Partition) -> bytes:
+def encode_state(partition: PartitionRegistration) -> bytes:
     state: dict[str, object] = {
         "controller_epoch": partition.controller_epoch,
         "leader": partition.leader,
@@ -268,14 +268,14 @@ def encode_state(partition: Partition) -> bytes:
     epochs = [partition.in_sync_epochs.get(replica, UNKNOWN_EPOCH) for replica in partition.in_sync_replicas]
     if any(epoch != UNKNOWN_EPOCH for epoch in epochs):
         state["isr_epochs"] = epochs
-    if partition.eligible_replicas:
-        eligible = partition.eligible_replicas
+    if partition.eligible_leader_replicas:
+        eligible = partition.eligible_leader_replicas
         state["elr"] = eligible
-        state["elr_epochs"] = [partition.eligible_epochs.get(replica, UNKNOWN_EPOCH) for replica in eligible]
+        state["elr_epochs"] = [partition.eligible_leader_epochs.get(replica, UNKNOWN_EPOCH) for replica in eligible]
     return encode_json(state)
 
 
-def decode_state(topic: str, partition: Partition, data: bytes, version: int) -> Partition:
+def decode_state(topic: str, partition: PartitionRegistration, data: bytes, version: int) -> PartitionRegistration:
     """The partition with the leadership of its state node."""
     path = state_path(topic, partition.index)
     content = decode_json(data, path)
@@ -288,8 +288,8 @@ def decode_state(topic: str, partition: Partition, data: bytes, version: int) ->
             controller_epoch=int32(content["controller_epoch"]),
             version=version,
             in_sync_epochs=_epochs(content["isr"], content.get("isr_epochs", ())),
-            eligible_replicas=tuple(map(int32, content.get("elr", ()))),
-            eligible_epochs=_epochs(content.get("elr", ()), content.get("elr_epochs", ())),
+            eligible_leader_replicas=tuple(map(int32, content.get("elr", ()))),
+            eligible_leader_epochs=_epochs(content.get("elr", ()), content.get("elr_epochs", ())),
         )
     except NONSENSE as error:
         raise MalformedNode(f"{path}: {error!r}") from error
@@ -450,7 +450,9 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
         raise MalformedNode(f"{PRODUCER_ID_BLOCK}: {error!r}") from error
 
 
-def _decode_partition(name: str, index: int, topic: dict[str, Any], state: tuple[bytes, int] | None) -> Partition:
+def _decode_partition(
+    name: str, index: int, topic: dict[str, Any], state: tuple[bytes, int] | None
+) -> PartitionRegistration:
     key = str(index)
     replicas = tuple(map(int32, topic["partitions"][key]))
     if not replicas:
@@ -458,7 +460,7 @@ def _decode_partition(name: str, index: int, topic: dict[str, Any], state: tuple
     adding = tuple(map(int32, topic.get("adding_replicas", {}).get(key, ())))
     removing = tuple(map(int32, topic.get("removing_replicas", {}).get(key, ())))
     removed = tuple(map(int32, topic.get("removed_replicas", {}).get(key, ())))
-    without_state = Partition(index, replicas, -1, 0, (), 0, -1, adding, removing, removed_replicas=removed)
+    without_state = PartitionRegistration(index, replicas, -1, 0, (), 0, -1, adding, removing, removed_replicas=removed)
     if state is None:
         return without_state
     return decode_state(name, without_state, *state)

@@ -25,7 +25,7 @@ def contradictions(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
             yield name, str(error)
 
 
-def refused_at_start(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
+def rejected_at_start(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
     """Values that Kafka allows, but with which a broker would lock out clients or other brokers, or never be idle.
 
     `dynamic_changes` checks changes at run time.

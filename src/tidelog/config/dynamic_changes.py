@@ -28,7 +28,7 @@ def check_dynamic_change(current: BrokerSettings, changed: Mapping[str, str], *,
     for name in changed:
         check = _CHECKS.get(name)
         if check is not None:
-            _refuse_unless_allowed(check, current, wanted)
+            _reject_unless_allowed(check, current, wanted)
     if for_one_broker and "min.insync.replicas" in changed:
         # Brokers must agree on it, because eligible leader replicas depend on it (KIP-966).
         raise InvalidConfig("Broker-level min.insync.replicas cannot be altered while ELR is enabled.")
@@ -37,7 +37,7 @@ def check_dynamic_change(current: BrokerSettings, changed: Mapping[str, str], *,
 Check = Callable[[BrokerSettings, BrokerSettings], None]
 
 
-def _refuse_unless_allowed(check: Check, current: BrokerSettings, wanted: BrokerSettings) -> None:
+def _reject_unless_allowed(check: Check, current: BrokerSettings, wanted: BrokerSettings) -> None:
     try:
         check(current, wanted)
     except BadValue as error:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.config.broker import BrokerSettings
-from tidelog.config.consistency import refused_at_start
+from tidelog.config.consistency import rejected_at_start
 from tidelog.config.kafka_names import is_unsupported_kafka_name
 from tidelog.config.nearest import nearest_name
 from tidelog.config.properties import parse_properties
@@ -44,7 +44,7 @@ def load_broker_settings(path: str | None, overrides: Iterable[str] = ()) -> Bro
     originals = {name: found.value for name, found in known.items()}
     settings = BrokerSettings(**values, originals=originals)  # type: ignore[arg-type]
     settings = _without_controller_listeners(settings, given)
-    mistakes.extend(_place(known, name) + message for name, message in refused_at_start(settings))
+    mistakes.extend(_place(known, name) + message for name, message in rejected_at_start(settings))
     if mistakes:
         raise SettingsError(mistakes)
     return _with_one_id(settings)

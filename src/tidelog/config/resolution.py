@@ -132,24 +132,24 @@ def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_bro
     declared = settings_of(BrokerSettings)
     of_listeners = {name: text for name, text in overrides.items() if split_listener_name(name) is not None}
     _validate_listener_configs(of_listeners, for_one_broker=for_one_broker)
-    _refuse(
+    _reject(
         (name for name in overrides if name in ssl_setting_names()),
         "These security configs can be dynamically updated only per-listener using the listener prefix",
     )
     overrides = {name: text for name, text in overrides.items() if name not in of_listeners}
-    _refuse(
+    _reject(
         (name for name in overrides if _is_read_only(declared.get(name), name)),
         "Cannot update these configs dynamically",
     )
-    _refuse((name for name in overrides if is_unsupported_kafka_name(name)), "Not supported")
-    _refuse((name for name in overrides if name not in declared), "Unknown broker configs")
+    _reject((name for name in overrides if is_unsupported_kafka_name(name)), "Not supported")
+    _reject((name for name in overrides if name not in declared), "Unknown broker configs")
     for name, text in overrides.items():
         try:
             declared[name].parse(text)
         except BadValue as error:
             raise InvalidRequest(f"Invalid value {text} for configuration {name}: {error}") from error
     if not for_one_broker:
-        _refuse(
+        _reject(
             (name for name in overrides if declared[name].update is UpdateMode.PER_BROKER),
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
@@ -162,16 +162,16 @@ def _is_read_only(setting: Setting | None, name: str) -> bool:
 def _validate_listener_configs(overrides: Mapping[str, str], *, for_one_broker: bool) -> None:
     declared = settings_of(BrokerSettings)
     of_listeners = {name: declared[found[1]] for name in overrides if (found := split_listener_name(name)) is not None}
-    _refuse(
+    _reject(
         (name for name, setting in of_listeners.items() if setting.update is UpdateMode.READ_ONLY),
         "Cannot update these configs dynamically",
     )
-    _refuse(
+    _reject(
         (name for name, setting in of_listeners.items() if setting.is_sensitive),
         "Passwords and keys cannot be stored, because password.encoder.secret is not supported",
     )
     if not for_one_broker:
-        _refuse(of_listeners, "Cannot update these configs at default cluster level, broker id must be specified")
+        _reject(of_listeners, "Cannot update these configs at default cluster level, broker id must be specified")
     for name, setting in of_listeners.items():
         try:
             setting.parse(overrides[name])
@@ -313,7 +313,7 @@ def _described(
     )
 
 
-def _refuse(names: Iterable[str], message: str) -> None:
-    refused = ", ".join(names)
-    if refused:
-        raise InvalidRequest(f"{message}: {refused}")
+def _reject(names: Iterable[str], message: str) -> None:
+    rejected = ", ".join(names)
+    if rejected:
+        raise InvalidRequest(f"{message}: {rejected}")

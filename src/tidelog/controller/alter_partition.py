@@ -9,7 +9,7 @@ controller to do it for them.
 from dataclasses import replace
 from typing import NamedTuple
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.elections import Decision, Health
 from tidelog.errors import FencedLeaderEpoch, IneligibleReplica, InvalidRequest, InvalidUpdateVersion, NotController
 from tidelog.types import BrokerId, ids_text
@@ -25,7 +25,9 @@ class ProposedIsr(NamedTuple):
     """The in-sync replicas in order, each with its broker epoch or UNKNOWN_EPOCH."""
 
 
-def altered(partition: Partition, leader: BrokerId, proposed: ProposedIsr, health: Health) -> Decision | None:
+def altered(
+    partition: PartitionRegistration, leader: BrokerId, proposed: ProposedIsr, health: Health
+) -> Decision | None:
     """The partition with the proposed ISR; None if it has it already. Raises what the leader is told."""
     _check_epochs(partition, proposed)
     in_sync = tuple(each for each, _ in proposed.in_sync)
@@ -45,11 +47,17 @@ def altered(partition: Partition, leader: BrokerId, proposed: ProposedIsr, healt
     epochs = {each: partition.in_sync_epochs.get(each, health.epochs.get(each, UNKNOWN_EPOCH)) for each in in_sync}
     # Kafka's leaders advance the high watermark also below min.insync.replicas: whoever leaves is not eligible (R42).
     return Decision(
-        replace(partition, in_sync_replicas=in_sync, in_sync_epochs=epochs, eligible_replicas=(), eligible_epochs={})
+        replace(
+            partition,
+            in_sync_replicas=in_sync,
+            in_sync_epochs=epochs,
+            eligible_leader_replicas=(),
+            eligible_leader_epochs={},
+        )
     )
 
 
-def _check_epochs(partition: Partition, proposed: ProposedIsr) -> None:
+def _check_epochs(partition: PartitionRegistration, proposed: ProposedIsr) -> None:
     if proposed.leader_epoch > partition.leader_epoch or proposed.version > partition.version:
         raise NotController("The leader knows a newer state than this controller.")
     if proposed.leader_epoch < partition.leader_epoch:

@@ -1,6 +1,6 @@
 """AlterPartition requests of leaders: check them, write the ISR, and let what waits for it go on."""
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.alter_partition import altered
 from tidelog.controller.broker_changes import on_broker_change
 from tidelog.controller.events import AlterPartition, BrokerChange
@@ -19,10 +19,10 @@ async def on_alter_partition(term: ControllerTerm, event: AlterPartition) -> str
             event.answer.set_exception(StaleBrokerEpoch(f"broker {event.broker_id} is registered with another epoch"))
         return None
     context = term.context
-    outcomes: dict[TopicPartition, Partition | KafkaError] = {}
+    outcomes: dict[TopicPartition, PartitionRegistration | KafkaError] = {}
     named = [each for each, _ in event.proposals if context.find(each) is not None]
     await reload(term, named)
-    wanted: dict[TopicPartition, Partition] = {}
+    wanted: dict[TopicPartition, PartitionRegistration] = {}
     for topic_partition, proposed in event.proposals:
         if context.find(topic_partition) is None or context.is_being_deleted(topic_partition):
             outcomes[topic_partition] = UnknownTopicOrPartition("The partition does not exist.")
@@ -61,9 +61,9 @@ async def _is_current_incarnation(term: ControllerTerm, broker_id: BrokerId, bro
 
 async def _write(
     term: ControllerTerm,
-    wanted: dict[TopicPartition, Partition],
-    outcomes: dict[TopicPartition, Partition | KafkaError],
-) -> dict[TopicPartition, Partition]:
+    wanted: dict[TopicPartition, PartitionRegistration],
+    outcomes: dict[TopicPartition, PartitionRegistration | KafkaError],
+) -> dict[TopicPartition, PartitionRegistration]:
     """Unlike an election this tells only clients: the leader learns it by the response, the followers need not."""
     outcome = await write_states(term.store, wanted)
     for each, partition in outcome.written.items():

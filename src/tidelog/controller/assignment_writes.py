@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition, Topic
+from tidelog.cluster.image import PartitionRegistration, Topic
 from tidelog.controller.context import with_incarnations
 from tidelog.controller.elections import Decision
 from tidelog.controller.partition_state_machine import Changes, Decide, record_written
@@ -29,7 +29,7 @@ WRITTEN_TOGETHER = 500
 
 @dataclass(slots=True)
 class AssignmentOutcome:
-    before: dict[TopicPartition, Partition] = field(default_factory=dict)
+    before: dict[TopicPartition, PartitionRegistration] = field(default_factory=dict)
     """The partitions that were changed, as they were."""
     gone: list[TopicPartition] = field(default_factory=list)
     """Their topic is not in the store any more."""
@@ -55,8 +55,8 @@ async def change_assignments(
 
 
 class _Step(NamedTuple):
-    before: Partition
-    after: Partition
+    before: PartitionRegistration
+    after: PartitionRegistration
     """Its version is the one that the state must have now."""
 
     @property
@@ -93,7 +93,7 @@ async def _change(
 class _Found(NamedTuple):
     topic: Topic
     """Only the assignment of its partitions counts."""
-    states: dict[TopicPartition, Partition]
+    states: dict[TopicPartition, PartitionRegistration]
     """The partitions that were asked for, with their states."""
 
 
@@ -111,7 +111,7 @@ async def _load(term: ControllerTerm, partitions: Sequence[TopicPartition]) -> _
         return None
     if topic.topic_id != known.topic_id:
         return None
-    found: dict[TopicPartition, Partition] = {}
+    found: dict[TopicPartition, PartitionRegistration] = {}
     for each, state in zip(partitions, states, strict=True):
         if each.partition >= len(topic.partitions):
             return None
@@ -131,7 +131,7 @@ def _decode(name: str, node: Node, states: Mapping[TopicPartition, Node | None])
 
 
 def _steps(
-    term: ControllerTerm, partitions: Mapping[TopicPartition, Partition], decide: Decide
+    term: ControllerTerm, partitions: Mapping[TopicPartition, PartitionRegistration], decide: Decide
 ) -> dict[TopicPartition, _Step]:
     steps = {}
     for topic_partition, partition in partitions.items():
@@ -156,11 +156,11 @@ def _operations(found: _Found, steps: Mapping[TopicPartition, _Step]) -> list[Op
     ]
 
 
-def _written(step: _Step) -> Partition:
+def _written(step: _Step) -> PartitionRegistration:
     return step.after.stamped(version=step.after.version + 1) if step.has_new_epoch else step.after
 
 
-def _is_written(stored: Partition, wanted: Partition) -> bool:
+def _is_written(stored: PartitionRegistration, wanted: PartitionRegistration) -> bool:
     """Only the controller in office changes assignments and leader epochs, one event after the other."""
     return (
         stored.replicas == wanted.replicas
@@ -175,7 +175,7 @@ def _is_written(stored: Partition, wanted: Partition) -> bool:
 def _take_over(
     term: ControllerTerm,
     steps: Mapping[TopicPartition, _Step],
-    written: Mapping[TopicPartition, Partition],
+    written: Mapping[TopicPartition, PartitionRegistration],
     outcome: AssignmentOutcome,
 ) -> None:
     for topic_partition, step in steps.items():

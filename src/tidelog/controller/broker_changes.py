@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from tidelog.cluster.image import Broker
+from tidelog.cluster.image import BrokerRegistration
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.context_loading import load_brokers, load_log_directories
 from tidelog.controller.elections import NO_BROKERS
@@ -39,7 +39,9 @@ class Difference(NamedTuple):
         return " ".join(f"{name}={','.join(map(str, sorted(ids)))}" for name, ids in self._asdict().items() if ids)
 
 
-def difference(previous: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Broker]) -> Difference:
+def difference(
+    previous: Mapping[BrokerId, BrokerRegistration], current: Mapping[BrokerId, BrokerRegistration]
+) -> Difference:
     in_both = previous.keys() & current.keys()
     return Difference(
         new=current.keys() - previous.keys(),
@@ -80,10 +82,12 @@ async def on_broker_change(term: ControllerTerm, event: BrokerChange) -> str | N
 
 
 def _has_eligible_replicas(context: ControllerContext, topic_partition: TopicPartition) -> bool:
-    return bool(context.partition(topic_partition).eligible_replicas) and not context.is_being_deleted(topic_partition)
+    return bool(context.partition(topic_partition).eligible_leader_replicas) and not context.is_being_deleted(
+        topic_partition
+    )
 
 
-def _update_live_brokers(term: ControllerTerm, current: dict[BrokerId, Broker], found: Difference) -> None:
+def _update_live_brokers(term: ControllerTerm, current: dict[BrokerId, BrokerRegistration], found: Difference) -> None:
     context = term.context
     context.brokers = current
     context.shutting_down -= found.started | found.stopped

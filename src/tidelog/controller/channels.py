@@ -11,7 +11,7 @@ from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.broker_connection import BrokerConnection
 from tidelog.client.network.connection import ConnectionLost
 from tidelog.client.network.retries import Backoff
-from tidelog.cluster.image import Broker
+from tidelog.cluster.image import BrokerRegistration
 from tidelog.controller.request_batch import WHOLE_CLUSTER
 from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataTopicState
@@ -22,7 +22,7 @@ from tidelog.types import BrokerId
 logger = logging.getLogger(__name__)
 
 BACKOFF_S = 0.1
-LONGEST_BACKOFF_S = 5.0
+MAX_BACKOFF_S = 5.0
 """Maximum pause between two attempts to send a request that the broker refuses; the first pause is BACKOFF_S."""
 REQUEST_TIMEOUT_S = 30.0
 """Without a response for this long, the connection counts as dead and the request is sent again."""
@@ -31,7 +31,7 @@ REQUEST_TIMEOUT_S = 30.0
 @dataclass(slots=True)
 class _QueueItem:
     request: Request
-    on_answer: Callable[[Response], None] | None
+    on_response: Callable[[Response], None] | None
 
 
 class ControllerChannels:
@@ -54,7 +54,7 @@ class ControllerChannels:
         self._channels: dict[BrokerId, _BrokerChannel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, broker: Broker) -> None:
+    def add(self, broker: BrokerRegistration) -> None:
         """Open a channel. If the broker has one already, it restarted: the requests queued before are void."""
         self.remove(broker.id)
         channel = _BrokerChannel(
@@ -75,7 +75,9 @@ class ControllerChannels:
         if channel is not None:
             channel.stop()
 
-    def send(self, broker_id: BrokerId, request: Request, on_answer: Callable[[Response], None] | None = None) -> None:
+    def send(
+        self, broker_id: BrokerId, request: Request, on_response: Callable[[Response], None] | None = None
+    ) -> None:
         """Queue a request. It is retried in order until the broker accepts it, and dropped when the broker is gone.
 
         A request that is refused as a whole stays at the head of the queue (R43). The refusal may be temporary: a
@@ -84,7 +86,7 @@ class ControllerChannels:
         """
         channel = self._channels.get(broker_id)
         if channel is not None:
-            channel.enqueue(request, on_answer)
+            channel.enqueue(request, on_response)
 
     def waiting_requests(self, broker_id: BrokerId) -> int:
         channel = self._channels.get(broker_id)
@@ -111,7 +113,7 @@ class _BrokerChannel:
     def __init__(
         self,
         network: Network,
-        broker: Broker,
+        broker: BrokerRegistration,
         listener_name: str | None,
         client_id: str,
         backoff_s: float,
@@ -134,16 +136,16 @@ class _BrokerChannel:
     def size(self) -> int:
         return len(self._queue) + self._is_sending
 
-    def enqueue(self, request: Request, on_answer: Callable[[Response], None] | None) -> None:
-        if isinstance(request, UpdateMetadataRequest) and on_answer is None:
+    def enqueue(self, request: Request, on_response: Callable[[Response], None] | None) -> None:
+        if isinstance(request, UpdateMetadataRequest) and on_response is None:
             request = self._merge_with_queued_metadata(request)
-        self._queue.append(_QueueItem(request, on_answer))
+        self._queue.append(_QueueItem(request, on_response))
         self.is_idle.clear()
         self._has_work.set()
 
     def _merge_with_queued_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataRequest:
         for index, item in enumerate(self._queue):
-            if isinstance(item.request, UpdateMetadataRequest) and item.on_answer is None:
+            if isinstance(item.request, UpdateMetadataRequest) and item.on_response is None:
                 del self._queue[index]
                 return merged_metadata(item.request, request)
         return request
@@ -168,25 +170,25 @@ class _BrokerChannel:
             self.is_idle.set()
 
     async def _deliver(self, item: _QueueItem) -> None:
-        answer = await self._send_until_accepted(item.request)
-        if item.on_answer is not None and not self._is_stopped:
-            item.on_answer(answer)
+        response = await self._send_until_accepted(item.request)
+        if item.on_response is not None and not self._is_stopped:
+            item.on_response(response)
 
     async def _send_until_accepted(self, request: Request) -> Response:
-        refusals, backoff = 0, Backoff(None, self._backoff_s, LONGEST_BACKOFF_S)
+        rejections, backoff = 0, Backoff(None, self._backoff_s, MAX_BACKOFF_S)
         while True:
             try:
-                answer = await self._connection.ask(request, Response, self._request_timeout_s)
+                response = await self._connection.ask(request, Response, self._request_timeout_s)
             except ConnectionLost as error:
                 self._mark_unreachable(error)
                 await asyncio.sleep(self._backoff_s)
                 continue
             self._mark_reachable()
-            error_code: int = getattr(answer, "error_code", NO_ERROR)
+            error_code: int = getattr(response, "error_code", NO_ERROR)
             if error_code == NO_ERROR:
-                return answer
-            refusals, delay_s = refusals + 1, backoff.next_s()
-            self._log_refusal(request, error_code, refusals, delay_s)
+                return response
+            rejections, delay_s = rejections + 1, backoff.next_s()
+            self._log_rejection(request, error_code, rejections, delay_s)
             await asyncio.sleep(delay_s)
 
     def _address(self) -> Address:
@@ -204,14 +206,14 @@ class _BrokerChannel:
             logger.info("controller reached broker again broker_id=%d", self._broker_id)
         self.is_reachable = True
 
-    def _log_refusal(self, request: Request, error_code: int, refusals: int, delay_s: float) -> None:
+    def _log_rejection(self, request: Request, error_code: int, rejections: int, delay_s: float) -> None:
         logger.log(
-            logging.WARNING if refusals & (refusals - 1) == 0 else logging.DEBUG,  # the 1st, 2nd, 4th, 8th, ...
+            logging.WARNING if rejections & (rejections - 1) == 0 else logging.DEBUG,  # the 1st, 2nd, 4th, 8th, ...
             "broker refused controller request, retrying broker_id=%d request=%s error=%s refusals=%d retry_in_ms=%d",
             self._broker_id,
             type(request).__name__,
             ERRORS_BY_CODE.get(error_code, UnknownServerError).__name__,
-            refusals,
+            rejections,
             int(delay_s * 1000),
         )
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage
+from tidelog.cluster.image import DEFAULT_ENTITY_NAME, ClusterImage
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.dynamic_changes import check_dynamic_change
@@ -144,7 +144,7 @@ class ConfigAdministration:
         if change.resource_type == ResourceType.BROKER:
             if change.resource_name:
                 check_broker_name(change.resource_name, self._broker_id)
-            return f"brokers/{change.resource_name or CLUSTER_WIDE}"
+            return f"brokers/{change.resource_name or DEFAULT_ENTITY_NAME}"
         if change.resource_type == ResourceType.GROUP:
             if not change.resource_name:
                 raise InvalidRequest("Default group resources are not allowed.")

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tidelog.cluster.image import NO_INCARNATION, Broker, Partition, Topic
+from tidelog.cluster.image import NO_INCARNATION, BrokerRegistration, PartitionRegistration, Topic
 from tidelog.controller.elections import NO_STATE_VERSION, Health, LogEnd
 from tidelog.controller.states import PartitionState, Replica, ReplicaState, partition_states, replica_states
 from tidelog.state_machine import StateMap
@@ -25,7 +25,7 @@ class LogEndQuery(NamedTuple):
     broker_epoch: int
 
 
-class LogEndAnswer(NamedTuple):
+class LogEndResponse(NamedTuple):
     """A broker's answer to a log end query."""
 
     query: LogEndQuery
@@ -34,7 +34,9 @@ class LogEndAnswer(NamedTuple):
     """Log directory that holds the log; None if there is no log, or the broker does not report directories."""
 
 
-def with_incarnations(partition: Partition, modified_id: int, brokers: Mapping[BrokerId, Broker]) -> Partition:
+def with_incarnations(
+    partition: PartitionRegistration, modified_id: int, brokers: Mapping[BrokerId, BrokerRegistration]
+) -> PartitionRegistration:
     """The partition with broker epochs filled in where the state lacks them: Kafka or an older version wrote it (R39).
 
     A broker that registered before the state was written is assumed to be in sync in its current incarnation. For any
@@ -53,18 +55,18 @@ def with_incarnations(partition: Partition, modified_id: int, brokers: Mapping[B
 class MutableTopic:
     name: str
     topic_id: Uuid
-    partitions: list[Partition]
+    partitions: list[PartitionRegistration]
     """By index, changed in place: a change of one partition must not copy thousands."""
     configs: Mapping[str, str] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[tuple[TopicPartition, Partition]]:
+    def __iter__(self) -> Iterator[tuple[TopicPartition, PartitionRegistration]]:
         for partition in self.partitions:
             yield TopicPartition(self.name, partition.index), partition
 
 
 @dataclass(slots=True)
 class ControllerContext:
-    brokers: dict[BrokerId, Broker] = field(default_factory=dict)
+    brokers: dict[BrokerId, BrokerRegistration] = field(default_factory=dict)
     """Live brokers with their epochs."""
     shutting_down: set[BrokerId] = field(default_factory=set)
     """Live brokers in controlled shutdown."""
@@ -79,11 +81,11 @@ class ControllerContext:
     """Topics to delete that wait for a broker to come back (R38)."""
     deletion_attempts: dict[Replica, int] = field(default_factory=dict)
     """Number of the last StopReplica that deletes each replica: responses to earlier ones are ignored (R43)."""
-    refusals: dict[BrokerId, int] = field(default_factory=dict)
+    rejections: dict[BrokerId, int] = field(default_factory=dict)
     """Consecutive refusals of LeaderAndIsr by broker."""
     directories: dict[BrokerId, Mapping[str, int]] = field(default_factory=dict)
     """By directory id, the broker epoch in which an online log directory first appeared."""
-    answers: dict[TopicPartition, dict[BrokerId, LogEndAnswer]] = field(default_factory=dict)
+    responses: dict[TopicPartition, dict[BrokerId, LogEndResponse]] = field(default_factory=dict)
     """Log ends that brokers reported for partitions without a leader (R42)."""
     pending_log_end_queries: dict[TopicPartition, dict[BrokerId, LogEndQuery]] = field(default_factory=dict)
     default_min_in_sync: int = 1
@@ -93,7 +95,7 @@ class ControllerContext:
         self.topics[topic.name] = MutableTopic(topic.name, topic.topic_id, list(topic.partitions), topic.configs)
         self.topic_names[topic.topic_id] = topic.name
 
-    def add_partitions(self, topic: str, partitions: Iterable[Partition]) -> None:
+    def add_partitions(self, topic: str, partitions: Iterable[PartitionRegistration]) -> None:
         self.topics[topic].partitions.extend(partitions)
 
     def drop_topic(self, name: str) -> None:
@@ -112,19 +114,19 @@ class ControllerContext:
         self.failed_replicas.discard(replica)
         self.deletion_attempts.pop(replica, None)
 
-    def find(self, topic_partition: TopicPartition) -> Partition | None:
+    def find(self, topic_partition: TopicPartition) -> PartitionRegistration | None:
         topic = self.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
 
-    def partition(self, topic_partition: TopicPartition) -> Partition:
+    def partition(self, topic_partition: TopicPartition) -> PartitionRegistration:
         return self.topics[topic_partition.topic].partitions[topic_partition.partition]
 
-    def put(self, topic_partition: TopicPartition, partition: Partition) -> None:
+    def put(self, topic_partition: TopicPartition, partition: PartitionRegistration) -> None:
         self.topics[topic_partition.topic].partitions[topic_partition.partition] = partition
 
-    def partitions(self) -> Iterator[tuple[TopicPartition, Partition]]:
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionRegistration]]:
         for topic in self.topics.values():
             yield from topic
 
@@ -180,50 +182,56 @@ class ControllerContext:
         configured = topic.configs.get("min.insync.replicas", "")
         return int(configured) if configured.isdecimal() else self.default_min_in_sync
 
-    def _replaced(self, partition: Partition) -> set[BrokerId]:
+    def _replaced(self, partition: PartitionRegistration) -> set[BrokerId]:
         """In-sync or eligible replicas whose broker epoch differs from the recorded one (R41, KIP-903)."""
         recorded, brokers = partition.in_sync_epochs, self.brokers
-        if partition.eligible_epochs:
-            recorded = {**partition.eligible_epochs, **recorded}
+        if partition.eligible_leader_epochs:
+            recorded = {**partition.eligible_leader_epochs, **recorded}
         return {each for each, epoch in recorded.items() if each in brokers and brokers[each].epoch != epoch}
 
-    def _with_restart_findings(self, topic_partition: TopicPartition, partition: Partition, known: Health) -> Health:
+    def _with_restart_findings(
+        self, topic_partition: TopicPartition, partition: PartitionRegistration, known: Health
+    ) -> Health:
         """Health with what is known about data lost in restarts (R42)."""
         clean, lost, doubtful = set[BrokerId](), set[BrokerId](), set[BrokerId]()
-        answers = self._log_end_answers(topic_partition, partition)
+        responses = self._log_end_answers(topic_partition, partition)
         for broker_id in known.restarted & self.brokers.keys():
             recorded = partition.recorded_epoch(broker_id)
             if recorded is None:
                 continue
             appeared = self.directories.get(broker_id, {})
             new = {each for each, epoch in appeared.items() if epoch > recorded}
-            answer = answers.get(broker_id)
+            response = responses.get(broker_id)
             if recorded == NO_INCARNATION:
                 lost.add(broker_id)
             elif self.brokers[broker_id].previous_epoch == recorded:
                 clean.add(broker_id)
-            elif new and (len(new) == len(appeared) or (answer is not None and answer.directory_id in {None, *new})):
+            elif new and (
+                len(new) == len(appeared) or (response is not None and response.directory_id in {None, *new})
+            ):
                 lost.add(broker_id)
-            elif new and answer is None:
+            elif new and response is None:
                 doubtful.add(broker_id)
-        ends = {each: answer.end for each, answer in answers.items() if each in known.restarted}
-        return known._replace(clean=clean, lost=lost, doubtful=doubtful, answers=ends)
+        ends = {each: response.end for each, response in responses.items() if each in known.restarted}
+        return known._replace(clean=clean, lost=lost, doubtful=doubtful, responses=ends)
 
-    def _log_end_answers(self, topic_partition: TopicPartition, partition: Partition) -> dict[BrokerId, LogEndAnswer]:
+    def _log_end_answers(
+        self, topic_partition: TopicPartition, partition: PartitionRegistration
+    ) -> dict[BrokerId, LogEndResponse]:
         """Answers for the current leader epoch and the current broker incarnations."""
         return {
-            broker_id: answer
-            for broker_id, answer in self.answers.get(topic_partition, {}).items()
-            if answer.query == self.log_end_query(partition, broker_id)
+            broker_id: response
+            for broker_id, response in self.responses.get(topic_partition, {}).items()
+            if response.query == self.log_end_query(partition, broker_id)
         }
 
-    def log_end_query(self, partition: Partition, broker_id: BrokerId) -> LogEndQuery | None:
+    def log_end_query(self, partition: PartitionRegistration, broker_id: BrokerId) -> LogEndQuery | None:
         """The query that is valid now."""
         broker = self.brokers.get(broker_id)
         return None if broker is None else LogEndQuery(partition.leader_epoch, broker.epoch)
 
     def forget_answers(self, topic_partition: TopicPartition) -> None:
-        self.answers.pop(topic_partition, None)
+        self.responses.pop(topic_partition, None)
         self.pending_log_end_queries.pop(topic_partition, None)
 
     def is_being_deleted(self, topic_partition: TopicPartition) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker, ClusterImage, Topic
+from tidelog.cluster.image import BrokerRegistration, ClusterImage, Topic
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.errors import InvalidTopic
 from tidelog.store.interface import Node, Watch
@@ -56,7 +56,7 @@ def controller_in(node: Node) -> BrokerId:
         return NO_BROKER
 
 
-async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[BrokerId, Broker]:
+async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[BrokerId, BrokerRegistration]:
     """Live brokers by id. The watch fires when brokers register or go."""
     names = await store.children(znodes.BROKER_IDS, watch)
     ids = sorted(int(name) for name in names if name.isdecimal() and int(name) in znodes.INT32)
@@ -65,7 +65,9 @@ async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[Br
     return {broker.id: broker for broker in found if broker is not None}
 
 
-async def load_log_directories(store: NodeReader, brokers: Iterable[Broker]) -> dict[BrokerId, dict[str, int]]:
+async def load_log_directories(
+    store: NodeReader, brokers: Iterable[BrokerRegistration]
+) -> dict[BrokerId, dict[str, int]]:
     """By broker and directory id, the broker epoch in which the log directory first appeared (R42)."""
     named = [(broker.id, directory_id) for broker in brokers for directory_id in broker.directory_ids]
     paths = [znodes.log_directory_path(*each) for each in named]
@@ -80,7 +82,7 @@ async def load_log_directories(store: NodeReader, brokers: Iterable[Broker]) -> 
     return found
 
 
-def _decode_broker(broker_id: BrokerId, node: Node) -> Broker | None:
+def _decode_broker(broker_id: BrokerId, node: Node) -> BrokerRegistration | None:
     try:
         return znodes.decode_broker(broker_id, node.data, epoch=node.created_id)
     except znodes.MalformedNode:

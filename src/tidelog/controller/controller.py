@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.alter_partition import ProposedIsr
 from tidelog.controller.alter_partition_events import on_alter_partition
@@ -180,7 +180,7 @@ class Controller:
         if not self.is_active:
             raise NotController
         remaining: set[TopicPartition] = await self._ask(
-            lambda answer: ControlledShutdown(broker_id, broker_epoch, answer)
+            lambda response: ControlledShutdown(broker_id, broker_epoch, response)
         )
         if self._term is not None and not remaining:
             # The new leaders should have LeaderAndIsr before the broker stops.
@@ -194,7 +194,7 @@ class Controller:
         if not self.is_active:
             raise NotController
         named = None if partitions is None else tuple(partitions)
-        return await self._ask(lambda answer: ElectLeaders(named, is_unclean, answer))
+        return await self._ask(lambda response: ElectLeaders(named, is_unclean, response))
 
     async def alter_partition_reassignments(
         self,
@@ -207,26 +207,26 @@ class Controller:
             raise NotController
         named = tuple((each, None if target is None else tuple(target)) for each, target in targets.items())
         return await self._ask(
-            lambda answer: AlterPartitionReassignments(named, allow_replication_factor_change, answer)
+            lambda response: AlterPartitionReassignments(named, allow_replication_factor_change, response)
         )
 
     async def alter_partition(
         self, broker_id: BrokerId, broker_epoch: int, proposals: Mapping[TopicPartition, ProposedIsr]
-    ) -> dict[TopicPartition, Partition | KafkaError]:
+    ) -> dict[TopicPartition, PartitionRegistration | KafkaError]:
         """Write the ISR that the leader proposes; the state of each partition. NotController, StaleBrokerEpoch."""
         if not self.is_active:
             raise NotController
         named = tuple(proposals.items())
-        return await self._ask(lambda answer: AlterPartition(broker_id, broker_epoch, named, answer))
+        return await self._ask(lambda response: AlterPartition(broker_id, broker_epoch, named, response))
 
     async def _ask(self, request_for: Callable[[asyncio.Future[T]], ControllerRequest]) -> T:
         """Queue the request, and wait for its answer."""
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(request_for(answer))
+        response: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(request_for(response))
         try:
-            return await answer
+            return await response
         finally:
-            del answer  # an error keeps this frame: without the frame keeping the error, both are freed at once
+            del response  # an error keeps this frame: without the frame keeping the error, both are freed at once
 
     async def wait_for_deletions(self, topics: Collection[str], timeout_s: float) -> None:
         """Wait until each topic is deleted, or its deletion waits for brokers that are down."""

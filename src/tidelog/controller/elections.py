@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.types import NO_BROKER, BrokerId
 
 NO_STATE_VERSION = -1
@@ -48,7 +48,7 @@ class Health(NamedTuple):
     """Restarted replicas that came back with some new log directories; their log may have been in a lost one."""
     epochs: Mapping[BrokerId, int] = NOTHING
     """Current broker epochs."""
-    answers: Mapping[BrokerId, LogEnd] = MappingProxyType({})
+    responses: Mapping[BrokerId, LogEnd] = MappingProxyType({})
     """Log ends that restarted replicas reported since the partition lost its leader."""
     min_in_sync: int = 1
     """min.insync.replicas of the topic."""
@@ -64,13 +64,15 @@ class Health(NamedTuple):
 
 
 class Decision(NamedTuple):
-    partition: Partition
+    partition: PartitionRegistration
     """The new state; its version is the one expected in the store."""
     is_unclean: bool = False
     """The new leader was not in sync: acknowledged records may be lost."""
 
 
-def updated_leader_and_isr(partition: Partition, health: Health, *, unclean_allowed: bool = False) -> Decision | None:
+def updated_leader_and_isr(
+    partition: PartitionRegistration, health: Health, *, unclean_allowed: bool = False
+) -> Decision | None:
     """New leader and ISR after brokers failed or started; None if nothing has to change."""
     if partition.version == NO_STATE_VERSION:
         return _first_leader(partition, health)
@@ -80,7 +82,7 @@ def updated_leader_and_isr(partition: Partition, health: Health, *, unclean_allo
     return _offline_leader_election(partition, health, unclean_allowed)
 
 
-def preferred_replica_leader_election(partition: Partition, health: Health) -> Decision | None:
+def preferred_replica_leader_election(partition: PartitionRegistration, health: Health) -> Decision | None:
     """Elect the first assigned replica, if it is in sync and not the leader."""
     preferred = partition.replicas[0]
     if preferred == partition.leader or preferred not in partition.in_sync_replicas:
@@ -90,12 +92,12 @@ def preferred_replica_leader_election(partition: Partition, health: Health) -> D
     return _changed(partition, preferred, partition.in_sync_replicas, health)
 
 
-def unclean_leader_election(partition: Partition, health: Health) -> Decision | None:
+def unclean_leader_election(partition: PartitionRegistration, health: Health) -> Decision | None:
     """Elect any live replica if there is no leader. An operator requested it and accepts the loss of records."""
     return updated_leader_and_isr(partition, health, unclean_allowed=True) if partition.leader == NO_BROKER else None
 
 
-def controlled_shutdown_leader_election(partition: Partition, health: Health) -> Decision | None:
+def controlled_shutdown_leader_election(partition: PartitionRegistration, health: Health) -> Decision | None:
     """Remove brokers in controlled shutdown from leadership and ISR; None if no other replica can lead."""
     staying = tuple(broker for broker in partition.in_sync_replicas if broker not in health.shutting_down)
     if not staying:
@@ -107,22 +109,22 @@ def controlled_shutdown_leader_election(partition: Partition, health: Health) ->
     return None if leader is None else _changed(partition, leader, staying, health)
 
 
-def replicas_to_query(partition: Partition, health: Health) -> AbstractSet[BrokerId]:
+def replicas_to_query(partition: PartitionRegistration, health: Health) -> AbstractSet[BrokerId]:
     """Replicas whose log end must be known before one of them can lead: see `_best_of_restarted`."""
     if partition.leader != NO_BROKER or partition.version == NO_STATE_VERSION:
         return NO_BROKERS
     members = _members(partition)
     if not members.isdisjoint(health.trusted):
         return NO_BROKERS
-    return (members & health.candidates) - health.lost - health.answers.keys()
+    return (members & health.candidates) - health.lost - health.responses.keys()
 
 
-def missing_members(partition: Partition, health: Health) -> list[BrokerId]:
+def missing_members(partition: PartitionRegistration, health: Health) -> list[BrokerId]:
     """Replicas that a partition without a leader waits for: they may hold records that the others lost."""
-    return [each for each in partition.replicas if each in _members(partition) - health.lost - health.answers.keys()]
+    return [each for each in partition.replicas if each in _members(partition) - health.lost - health.responses.keys()]
 
 
-def effective_min_in_sync(partition: Partition, health: Health) -> int:
+def effective_min_in_sync(partition: PartitionRegistration, health: Health) -> int:
     """min.insync.replicas, limited to the number of replicas as in Kafka.
 
     Replicas that are being added do not count before the reassignment is complete (R37).
@@ -130,7 +132,7 @@ def effective_min_in_sync(partition: Partition, health: Health) -> int:
     return max(1, min(health.min_in_sync, len(partition.replicas) - len(partition.adding_replicas)))
 
 
-def _first_leader(partition: Partition, health: Health) -> Decision | None:
+def _first_leader(partition: PartitionRegistration, health: Health) -> Decision | None:
     """First election: all live replicas are in sync, because the log has no records."""
     alive = tuple(broker for broker in partition.replicas if broker in health.candidates)
     if not alive:
@@ -139,21 +141,23 @@ def _first_leader(partition: Partition, health: Health) -> Decision | None:
     return Decision(replace(partition, leader=alive[0], leader_epoch=0, in_sync_replicas=alive, in_sync_epochs=epochs))
 
 
-def _without_failed(partition: Partition, health: Health) -> Decision | None:
+def _without_failed(partition: PartitionRegistration, health: Health) -> Decision | None:
     """Remove failed replicas from the ISR. The leader stays and gets a new leader epoch, as in Kafka."""
     steady = health.online - health.restarted
     in_sync = tuple(broker for broker in partition.in_sync_replicas if broker in steady)
     return None if in_sync == partition.in_sync_replicas else _changed(partition, partition.leader, in_sync, health)
 
 
-def _offline_leader_election(partition: Partition, health: Health, unclean_allowed: bool) -> Decision | None:
+def _offline_leader_election(
+    partition: PartitionRegistration, health: Health, unclean_allowed: bool
+) -> Decision | None:
     """Elect an in-sync replica, else an eligible one, else the best of those that restarted uncleanly (R42)."""
     trusted = health.trusted
     leader = _first_of(partition.replicas, trusted & set(partition.in_sync_replicas))
     if leader is not None:
         in_sync = tuple(each for each in partition.in_sync_replicas if each in trusted)
         return _changed(partition, leader, in_sync, health)
-    leader = _first_of(partition.replicas, trusted & set(partition.eligible_replicas))
+    leader = _first_of(partition.replicas, trusted & set(partition.eligible_leader_replicas))
     if leader is None:
         leader = _best_of_restarted(partition, health)
     if leader is not None:
@@ -167,7 +171,7 @@ def _offline_leader_election(partition: Partition, health: Health, unclean_allow
     return _without_leader_now(partition)
 
 
-def _best_of_restarted(partition: Partition, health: Health) -> BrokerId | None:
+def _best_of_restarted(partition: PartitionRegistration, health: Health) -> BrokerId | None:
     """The replica that certainly holds all committed records when all live members restarted uncleanly, if any.
 
     Every member (in-sync or eligible) held them. Fewer than min ISR members lose records at a time (I4). So among min
@@ -183,29 +187,31 @@ def _best_of_restarted(partition: Partition, health: Health) -> BrokerId | None:
         # With min ISR 1 nothing is promised after a loss: any member may lead, so waiting for more is no use.
         return _first_of(partition.replicas, restarted - health.doubtful)
     quorum = max(1, min_in_sync - len(lost))
-    answers = {each: health.answers[each] for each in partition.replicas if each in restarted & health.answers.keys()}
-    is_complete = len(answers) == len(members - lost)
-    if answers and (len(answers) >= quorum or is_complete):
-        return max(answers, key=answers.__getitem__)  # the first in assignment order if several are equal
+    responses = {
+        each: health.responses[each] for each in partition.replicas if each in restarted & health.responses.keys()
+    }
+    is_complete = len(responses) == len(members - lost)
+    if responses and (len(responses) >= quorum or is_complete):
+        return max(responses, key=responses.__getitem__)  # the first in assignment order if several are equal
     if lost == members == set(partition.replicas):
         return _first_of(partition.replicas, lost & health.candidates)  # no other replica ever had records
     return None
 
 
-def _least_lossy_leader(partition: Partition, health: Health) -> BrokerId | None:
+def _least_lossy_leader(partition: PartitionRegistration, health: Health) -> BrokerId | None:
     """Leader of an unclean election: the greatest known log, else a replica with its directory, else any candidate."""
-    answers = {each: health.answers[each] for each in partition.replicas if each in health.answers}
-    there = {each for each in answers if each in health.candidates - health.lost}
+    responses = {each: health.responses[each] for each in partition.replicas if each in health.responses}
+    there = {each for each in responses if each in health.candidates - health.lost}
     if there:
-        return max(there, key=lambda each: (answers[each], -partition.replicas.index(each)))
+        return max(there, key=lambda each: (responses[each], -partition.replicas.index(each)))
     whole = health.candidates - health.lost
     return _first_of(partition.replicas, (whole - health.restarted) or whole or health.candidates)
 
 
-def _members(partition: Partition) -> set[BrokerId]:
+def _members(partition: PartitionRegistration) -> set[BrokerId]:
     """In-sync and eligible replicas: they held all committed records in their recorded incarnation."""
     assigned = set(partition.replicas)
-    return assigned.intersection((*partition.in_sync_replicas, *partition.eligible_replicas))
+    return assigned.intersection((*partition.in_sync_replicas, *partition.eligible_leader_replicas))
 
 
 def _first_of(replicas: tuple[BrokerId, ...], eligible: AbstractSet[BrokerId]) -> BrokerId | None:
@@ -213,7 +219,7 @@ def _first_of(replicas: tuple[BrokerId, ...], eligible: AbstractSet[BrokerId]) -
 
 
 def _changed(
-    partition: Partition, leader: BrokerId, in_sync_replicas: tuple[BrokerId, ...], health: Health
+    partition: PartitionRegistration, leader: BrokerId, in_sync_replicas: tuple[BrokerId, ...], health: Health
 ) -> Decision:
     """Decision with a new leader epoch. A replica that leaves the ISR stays eligible below min ISR (KIP-966)."""
     assert leader in in_sync_replicas or leader == partition.leader, "an elected leader is in sync (I1)"
@@ -226,7 +232,7 @@ def _changed(
             each for each in partition.replicas if each in _members(partition).difference(in_sync_replicas)
         )
     return Decision(
-        Partition(
+        PartitionRegistration(
             index=partition.index,
             replicas=partition.replicas,
             leader=leader,
@@ -237,14 +243,14 @@ def _changed(
             adding_replicas=partition.adding_replicas,
             removing_replicas=partition.removing_replicas,
             in_sync_epochs=_in_sync_epochs(partition, leader, in_sync_replicas, health),
-            eligible_replicas=eligible,
-            eligible_epochs=_recorded_epochs(partition, eligible, health),
+            eligible_leader_replicas=eligible,
+            eligible_leader_epochs=_recorded_epochs(partition, eligible, health),
             removed_replicas=partition.removed_replicas,
         )
     )
 
 
-def _unclean(partition: Partition, leader: BrokerId, health: Health) -> Decision:
+def _unclean(partition: PartitionRegistration, leader: BrokerId, health: Health) -> Decision:
     """The new leader's log becomes the log of the partition. No other replica is known to match it."""
     changed = replace(
         partition,
@@ -252,19 +258,19 @@ def _unclean(partition: Partition, leader: BrokerId, health: Health) -> Decision
         leader_epoch=partition.leader_epoch + 1,
         in_sync_replicas=(leader,),
         in_sync_epochs=_in_sync_epochs(partition, leader, (leader,), health),
-        eligible_replicas=(),
-        eligible_epochs={},
+        eligible_leader_replicas=(),
+        eligible_leader_epochs={},
     )
     return Decision(changed, is_unclean=True)
 
 
-def _without_leader_now(partition: Partition) -> Decision:
+def _without_leader_now(partition: PartitionRegistration) -> Decision:
     """The ISR is kept with its broker epochs: it determines who may lead again (KAFKA-3096)."""
     return Decision(replace(partition, leader=NO_BROKER, leader_epoch=partition.leader_epoch + 1))
 
 
 def _in_sync_epochs(
-    partition: Partition, leader: BrokerId, in_sync_replicas: Iterable[BrokerId], health: Health
+    partition: PartitionRegistration, leader: BrokerId, in_sync_replicas: Iterable[BrokerId], health: Health
 ) -> dict[BrokerId, int]:
     """Broker epochs on which this decision is based. A broker may have restarted by the time it is written (R41)."""
     doubted = health.restarted - health.clean
@@ -277,7 +283,9 @@ def _in_sync_epochs(
     return found
 
 
-def _recorded_epochs(partition: Partition, replicas: Iterable[BrokerId], health: Health) -> dict[BrokerId, int]:
+def _recorded_epochs(
+    partition: PartitionRegistration, replicas: Iterable[BrokerId], health: Health
+) -> dict[BrokerId, int]:
     """Broker epochs in which the replicas held all records; if not recorded, the current one unless they restarted."""
     found: dict[BrokerId, int] = {}
     for each in replicas:

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.alter_partition import ProposedIsr
-from tidelog.controller.context import LogEndAnswer
+from tidelog.controller.context import LogEndResponse
 from tidelog.controller.states import Replica
 from tidelog.errors import KafkaError
 from tidelog.types import BrokerId, TopicPartition
@@ -137,7 +137,7 @@ class AlterPartition(ControllerRequest):
     broker_id: BrokerId
     broker_epoch: int
     proposals: tuple[tuple[TopicPartition, ProposedIsr], ...]
-    answer: asyncio.Future[dict[TopicPartition, Partition | KafkaError]]
+    answer: asyncio.Future[dict[TopicPartition, PartitionRegistration | KafkaError]]
 
 
 class UncleanLeaderElectionEnable(Event):
@@ -154,7 +154,7 @@ class TopicSettingsChange(Event):
 # ---- responses of brokers, and retries
 
 
-class RefusedReplica(NamedTuple):
+class RejectedReplica(NamedTuple):
     """A replica whose broker refused its LeaderAndIsr state."""
 
     replica: Replica
@@ -170,7 +170,7 @@ class LeaderAndIsrResponseReceived(Event):
     failed: frozenset[Replica] = frozenset()
     """Replicas whose log directory is offline."""
     healthy: frozenset[Replica] = frozenset()
-    refused: frozenset[RefusedReplica] = frozenset()
+    rejected: frozenset[RejectedReplica] = frozenset()
     """Sent again until accepted, or until the state changes."""
 
 
@@ -180,7 +180,7 @@ class ResendLeaderAndIsr(Event):
 
     broker_id: BrokerId
     broker_epoch: int
-    replicas: frozenset[RefusedReplica]
+    replicas: frozenset[RejectedReplica]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class LogEndsResponseReceived(Event):
     """A broker reported the log ends of partitions without a leader (R42)."""
 
     broker_id: BrokerId
-    answers: frozenset[tuple[TopicPartition, LogEndAnswer]]
+    responses: frozenset[tuple[TopicPartition, LogEndResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class TopicDeletionStopReplicaResponseReceived(Event):
     deleted: frozenset[Replica]
     failed: frozenset[Replica]
     """Replicas whose log directory is offline: they wait until their broker restarts."""
-    refused: frozenset[Replica] = frozenset()
+    rejected: frozenset[Replica] = frozenset()
     """Replicas to delete again after a pause."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker, Partition, Topic
+from tidelog.cluster.image import BrokerRegistration, PartitionRegistration, Topic
 from tidelog.controller.context import with_incarnations
 from tidelog.controller.context_loading import StoredTopic, load_brokers, load_log_directories, load_stored_topics
 from tidelog.controller.elections import NO_STATE_VERSION
@@ -89,10 +89,10 @@ def _initialize_states(term: ControllerTerm) -> None:
                 context.replica_states[replica] = ReplicaState.OFFLINE
 
 
-def _partition_state(partition: Partition) -> PartitionState:
+def _partition_state(partition: PartitionRegistration) -> PartitionState:
     return PartitionState.NEW if partition.version == NO_STATE_VERSION else PartitionState.OFFLINE
 
 
-def _with_broker_epochs(stored: StoredTopic, brokers: Mapping[BrokerId, Broker]) -> Topic:
+def _with_broker_epochs(stored: StoredTopic, brokers: Mapping[BrokerId, BrokerRegistration]) -> Topic:
     partitions = zip(stored.topic.partitions, stored.modified_ids, strict=True)
     return replace(stored.topic, partitions=tuple(with_incarnations(*each, brokers) for each in partitions))

@@ -73,7 +73,7 @@ class FencedStore:
         while True:
             self.check()
             try:
-                answer = await operation()
+                response = await operation()
             except SessionExpired as error:
                 raise TermEnded("the session with the store has ended") from error
             except StoreUnavailable as error:
@@ -81,7 +81,7 @@ class FencedStore:
                 await asyncio.sleep(RETRY_PAUSE_S)
             else:
                 self.check()
-                return answer
+                return response
 
     def check(self) -> None:
         if self.is_over:

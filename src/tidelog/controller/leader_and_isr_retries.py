@@ -1,14 +1,14 @@
 """LeaderAndIsr responses: failed log directories, and retries of refused replicas (R43)."""
 
 from tidelog.controller.elections import NO_STATE_VERSION
-from tidelog.controller.events import LeaderAndIsrResponseReceived, RefusedReplica, ResendLeaderAndIsr
+from tidelog.controller.events import LeaderAndIsrResponseReceived, RejectedReplica, ResendLeaderAndIsr
 from tidelog.controller.partition_state_machine import elect_offline_leaders
 from tidelog.controller.replica_state_machine import move_replicas
 from tidelog.controller.states import Replica, ReplicaState
 from tidelog.controller.term import ControllerTerm
 
 FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 10.0
+MAX_PAUSE_S = 10.0
 
 
 async def on_leader_and_isr_response_received(term: ControllerTerm, event: LeaderAndIsrResponseReceived) -> str | None:
@@ -32,13 +32,13 @@ async def on_leader_and_isr_response_received(term: ControllerTerm, event: Leade
 
 
 def _resend_later(term: ControllerTerm, event: LeaderAndIsrResponseReceived) -> None:
-    refusals = term.context.refusals
-    if not event.refused:
-        refusals.pop(event.broker_id, None)
+    rejections = term.context.rejections
+    if not event.rejected:
+        rejections.pop(event.broker_id, None)
         return
-    pause_s = min(FIRST_PAUSE_S * 2 ** min(refusals.get(event.broker_id, 0), 20), LONGEST_PAUSE_S)
-    refusals[event.broker_id] = refusals.get(event.broker_id, 0) + 1
-    term.put_later(ResendLeaderAndIsr(event.broker_id, event.broker_epoch, event.refused), pause_s)
+    pause_s = min(FIRST_PAUSE_S * 2 ** min(rejections.get(event.broker_id, 0), 20), MAX_PAUSE_S)
+    rejections[event.broker_id] = rejections.get(event.broker_id, 0) + 1
+    term.put_later(ResendLeaderAndIsr(event.broker_id, event.broker_epoch, event.rejected), pause_s)
 
 
 async def on_resend_leader_and_isr(term: ControllerTerm, event: ResendLeaderAndIsr) -> str | None:
@@ -51,8 +51,8 @@ async def on_resend_leader_and_isr(term: ControllerTerm, event: ResendLeaderAndI
     return f"resending LeaderAndIsr broker_id={event.broker_id} partitions={len(sent)}" if sent else None
 
 
-def _is_due(term: ControllerTerm, refused: RefusedReplica) -> bool:
-    context, replica = term.context, refused.replica
+def _is_due(term: ControllerTerm, rejected: RejectedReplica) -> bool:
+    context, replica = term.context, rejected.replica
     return (
         _is_replica(term, replica)
         and context.is_online(replica)

@@ -9,7 +9,7 @@ do not stay elsewhere as tolerated imbalance.
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.context import ControllerContext
 from tidelog.controller.elections import preferred_replica_leader_election
 from tidelog.controller.events import AutoPreferredReplicaLeaderElection
@@ -59,7 +59,7 @@ def schedule_check_after_join(term: ControllerTerm, changed: Iterable[TopicParti
         term.put_once_later(AutoPreferredReplicaLeaderElection(), CHECK_AFTER_JOIN_S)
 
 
-def _is_waiting_for_preferred_leader(partition: Partition) -> bool:
+def _is_waiting_for_preferred_leader(partition: PartitionRegistration) -> bool:
     preferred = partition.replicas[0]
     return partition.leader != preferred and preferred in partition.in_sync_replicas
 

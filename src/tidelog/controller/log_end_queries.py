@@ -36,11 +36,11 @@ def query_log_ends(term: ControllerTerm, partitions: Iterable[TopicPartition]) -
 def record_log_ends(term: ControllerTerm, event: LogEndsResponseReceived) -> list[TopicPartition]:
     """Record answers and return their partitions. An answer for an earlier incarnation or leader epoch is ignored."""
     context, answered = term.context, []
-    for topic_partition, answer in sorted(event.answers):
+    for topic_partition, response in sorted(event.responses):
         partition = context.find(topic_partition)
         if partition is None or partition.leader != NO_BROKER:
             continue
-        if answer.query == context.log_end_query(partition, event.broker_id):
-            context.answers.setdefault(topic_partition, {})[event.broker_id] = answer
+        if response.query == context.log_end_query(partition, event.broker_id):
+            context.responses.setdefault(topic_partition, {})[event.broker_id] = response
             answered.append(topic_partition)
     return answered

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.config.resolution import topic_defaults, topic_settings
 from tidelog.controller.context import ControllerContext, with_incarnations
 from tidelog.controller.context_loading import load_topic_configs
@@ -35,14 +35,14 @@ NO_REPLICA_IS_ALIVE = "none of the brokers that hold all records is alive"
 RESTARTED_UNCLEANLY = "the replicas that are alive restarted uncleanly and may lack records that these brokers hold"
 ALL_LOST = "the replicas that are alive came back without their log directories"
 
-Decide: TypeAlias = Callable[[TopicPartition, Partition], Decision | None]
-Rule: TypeAlias = Callable[[Partition, Health], Decision | None]
+Decide: TypeAlias = Callable[[TopicPartition, PartitionRegistration], Decision | None]
+Rule: TypeAlias = Callable[[PartitionRegistration, Health], Decision | None]
 
 
 def decide_by(context: ControllerContext, rule: Rule) -> Decide:
     """Apply a rule of `elections` or `reassignment` with the health of each partition at that time."""
 
-    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+    def decide(topic_partition: TopicPartition, partition: PartitionRegistration) -> Decision | None:
         return rule(partition, context.health(topic_partition))
 
     return decide
@@ -147,8 +147,8 @@ async def reload(term: ControllerTerm, partitions: Sequence[TopicPartition]) -> 
 def move_partitions(
     term: ControllerTerm, partitions: Iterable[TopicPartition], target: PartitionState, reason: str
 ) -> None:
-    _, refused = term.context.partition_states.move(partitions, target, reason)
-    for illegal in refused:
+    _, rejected = term.context.partition_states.move(partitions, target, reason)
+    for illegal in rejected:
         logger.error("refused illegal partition state transition: %s", illegal)
 
 
@@ -166,7 +166,11 @@ def _decisions(
 
 
 def record_written(
-    term: ControllerTerm, topic_partition: TopicPartition, partition: Partition, decision: Decision, changes: Changes
+    term: ControllerTerm,
+    topic_partition: TopicPartition,
+    partition: PartitionRegistration,
+    decision: Decision,
+    changes: Changes,
 ) -> None:
     """What was written is what this controller knows from now on; brokers are told at the end of the event."""
     context = term.context
@@ -186,7 +190,7 @@ def record_written(
     if decision.is_unclean:
         changes.unclean += 1
         term.statistics.unclean_elections += 1
-        _log_unclean(topic_partition, before, partition, context.health(topic_partition).answers)
+        _log_unclean(topic_partition, before, partition, context.health(topic_partition).responses)
     if partition.leader != NO_BROKER:
         context.forget_answers(topic_partition)
     if is_new:
@@ -201,7 +205,7 @@ def record_written(
         _log_change(topic_partition, before, partition, logging.INFO if is_logged else logging.DEBUG)
 
 
-def _receives_leader_and_isr(term: ControllerTerm, partition: Partition, broker_id: BrokerId) -> bool:
+def _receives_leader_and_isr(term: ControllerTerm, partition: PartitionRegistration, broker_id: BrokerId) -> bool:
     """A broker in controlled shutdown gets StopReplica instead: as a follower it would rejoin the ISR."""
     return broker_id not in term.context.shutting_down or broker_id == partition.leader
 
@@ -217,7 +221,7 @@ def _update_partition_states(term: ControllerTerm, partitions: Iterable[TopicPar
         move_partitions(term, found, state, "leader cached" if state is PartitionState.ONLINE else "no leader")
 
 
-def _state_of(partition: Partition) -> PartitionState:
+def _state_of(partition: PartitionRegistration) -> PartitionState:
     return PartitionState.OFFLINE if partition.leader == NO_BROKER else PartitionState.ONLINE
 
 
@@ -245,7 +249,9 @@ async def _with_unclean_elections(term: ControllerTerm, partitions: Sequence[Top
     return [each for each in candidates if each.topic in allowed]
 
 
-def _log_change(topic_partition: TopicPartition, before: Partition, after: Partition, level: int) -> None:
+def _log_change(
+    topic_partition: TopicPartition, before: PartitionRegistration, after: PartitionRegistration, level: int
+) -> None:
     """Logs the first few changes of an event; the line of the event itself has the totals."""
     if after.leader == NO_BROKER:
         return  # logged together by _log_without_leader
@@ -264,7 +270,10 @@ def _log_change(topic_partition: TopicPartition, before: Partition, after: Parti
 
 
 def _log_unclean(
-    topic_partition: TopicPartition, before: Partition, after: Partition, log_ends: Mapping[BrokerId, LogEnd]
+    topic_partition: TopicPartition,
+    before: PartitionRegistration,
+    after: PartitionRegistration,
+    log_ends: Mapping[BrokerId, LogEnd],
 ) -> None:
     """What is lost, the other replicas log when they truncate: only they know its offsets."""
     ends = ",".join(f"{broker_id}:{end.end_offset}(epoch {end.last_epoch})" for broker_id, end in log_ends.items())
@@ -277,7 +286,7 @@ def _log_unclean(
         after.leader_epoch,
         before.leader_epoch,
         ids_text(before.in_sync_replicas),
-        ids_text(before.eligible_replicas),
+        ids_text(before.eligible_leader_replicas),
         ends or "none",
     )
 
@@ -301,12 +310,12 @@ def _log_without_leader(term: ControllerTerm, partitions: Iterable[TopicPartitio
         partition = context.partition(topic_partition)
         if topic_partition in changes.changed or partition.version == NO_STATE_VERSION:
             changes.left_without_leader += 1
-        elif topic_partition not in context.answers:
+        elif topic_partition not in context.responses:
             continue
         health = context.health(topic_partition)
         if not replicas_to_query(partition, health):
             missing = tuple(missing_members(partition, health)) or partition.replicas
-            reason = RESTARTED_UNCLEANLY if health.answers else ALL_LOST if health.lost else NO_REPLICA_IS_ALIVE
+            reason = RESTARTED_UNCLEANLY if health.responses else ALL_LOST if health.lost else NO_REPLICA_IS_ALIVE
             waiting[reason, missing].append(topic_partition)
     for (reason, brokers), found in waiting.items():
         logger.warning(

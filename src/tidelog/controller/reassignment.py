@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.elections import NO_STATE_VERSION, Decision, Health, effective_min_in_sync
 from tidelog.errors import InvalidReplicaAssignment, InvalidReplicationFactor, NoReassignmentInProgress
 from tidelog.types import NO_BROKER, BrokerId, ids_text
 
 
 def validate_target(
-    partition: Partition,
+    partition: PartitionRegistration,
     target: Sequence[BrokerId],
     live: AbstractSet[BrokerId],
     *,
@@ -43,7 +43,7 @@ def validate_target(
         raise InvalidReplicationFactor(f"The replication factor is changed from {factor} to {len(target)}")
 
 
-def reassigned(partition: Partition, target: Sequence[BrokerId], health: Health) -> Decision | None:
+def reassigned(partition: PartitionRegistration, target: Sequence[BrokerId], health: Health) -> Decision | None:
     """The partition on its way to the target; None if it is on this way already, or there.
 
     A reassignment that was under way is replaced: what it was adding and is not wanted any more goes at once. Raises
@@ -64,7 +64,7 @@ def reassigned(partition: Partition, target: Sequence[BrokerId], health: Health)
     if partition.version == NO_STATE_VERSION:
         return Decision(replace(changed, removed_replicas=()))
     unwanted = set(partition.replicas).difference(replicas)
-    if unwanted.isdisjoint((*partition.in_sync_replicas, *partition.eligible_replicas)):
+    if unwanted.isdisjoint((*partition.in_sync_replicas, *partition.eligible_leader_replicas)):
         # A new leader epoch, by which leader and followers learn the new replicas.
         return Decision(replace(changed, leader_epoch=partition.leader_epoch + 1))
     decision = _with_remaining(changed, health)
@@ -76,14 +76,14 @@ def reassigned(partition: Partition, target: Sequence[BrokerId], health: Health)
     return decision
 
 
-def cancelled(partition: Partition, health: Health) -> Decision | None:
+def cancelled(partition: PartitionRegistration, health: Health) -> Decision | None:
     """The partition with its original replicas. Raises NoReassignmentInProgress, InvalidReplicaAssignment."""
     if not partition.is_being_reassigned:
         raise NoReassignmentInProgress
     return reassigned(partition, partition.original_replicas, health)
 
 
-def completed(partition: Partition, health: Health) -> Decision | None:
+def completed(partition: PartitionRegistration, health: Health) -> Decision | None:
     """The partition with its target only, led by one of them; None if it is too early.
 
     Every added replica must be in sync. So must be all others if the target is smaller than the original; else an
@@ -100,18 +100,18 @@ def completed(partition: Partition, health: Health) -> Decision | None:
     return _with_remaining(_with_replicas(partition, target), health)
 
 
-def without_removed(partition: Partition, deleted: Iterable[BrokerId]) -> Decision | None:
+def without_removed(partition: PartitionRegistration, deleted: Iterable[BrokerId]) -> Decision | None:
     """Their logs are deleted: nothing is left to remember."""
     left = tuple(each for each in partition.removed_replicas if each not in set(deleted))
     return None if left == partition.removed_replicas else Decision(replace(partition, removed_replicas=left))
 
 
 def _with_replicas(
-    partition: Partition,
+    partition: PartitionRegistration,
     replicas: tuple[BrokerId, ...],
     adding: tuple[BrokerId, ...] = (),
     removing: tuple[BrokerId, ...] = (),
-) -> Partition:
+) -> PartitionRegistration:
     """Whoever is no replica any more is to be deleted; whoever is one again is not."""
     known = dict.fromkeys((*partition.removed_replicas, *partition.replicas))
     return replace(
@@ -123,7 +123,7 @@ def _with_replicas(
     )
 
 
-def _with_remaining(partition: Partition, health: Health) -> Decision | None:
+def _with_remaining(partition: PartitionRegistration, health: Health) -> Decision | None:
     """Leader and in-sync replicas are assigned ones, in a new leader epoch (KAFKA-9672); None if they are too few.
 
     In one write with the assignment: at no time is anybody in sync who is not assigned. No replica that leaves stays
@@ -144,8 +144,8 @@ def _with_remaining(partition: Partition, health: Health) -> Decision | None:
             leader_epoch=partition.leader_epoch + 1,
             in_sync_replicas=in_sync,
             in_sync_epochs={each: epoch for each, epoch in partition.in_sync_epochs.items() if each in in_sync},
-            eligible_replicas=(),
-            eligible_epochs={},
+            eligible_leader_replicas=(),
+            eligible_leader_epochs={},
         )
     )
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.assignment_writes import change_assignments
 from tidelog.controller.elections import Decision
 from tidelog.controller.events import AlterPartitionReassignments, PartitionReassignment
@@ -58,12 +58,12 @@ async def on_partition_reassignment(term: ControllerTerm, event: PartitionReassi
         return None
     everybody = {each for target in targets.values() for each in target}
     outcomes = await _alter(term, targets, live=everybody)  # brokers that are away may come, as in Kafka
-    refused = {each: error for each, error in outcomes.items() if error is not None}
-    for topic_partition, reason in refused.items():
+    rejected = {each: error for each, error in outcomes.items() if error is not None}
+    for topic_partition, reason in rejected.items():
         logger.warning("refused to reassign partition=%s reason=%s", topic_partition, reason)
-    await advance_reassignments(term, outcomes.keys() - refused.keys())
-    await _remove_requests(term, lambda each, target: each in refused or _is_carried_out(term, each, target))
-    return f"reassignments requested by znode partitions={len(outcomes)} refused={len(refused)}"
+    await advance_reassignments(term, outcomes.keys() - rejected.keys())
+    await _remove_requests(term, lambda each, target: each in rejected or _is_carried_out(term, each, target))
+    return f"reassignments requested by znode partitions={len(outcomes)} refused={len(rejected)}"
 
 
 async def resume_reassignments(term: ControllerTerm) -> None:
@@ -97,7 +97,7 @@ async def _alter(
     context, live = term.context, frozenset(live)
     outcomes: Outcomes = {each: UnknownTopicOrPartition("The partition does not exist.") for each in targets}
 
-    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+    def decide(topic_partition: TopicPartition, partition: PartitionRegistration) -> Decision | None:
         target, health = targets[topic_partition], context.health(topic_partition)
         outcomes[topic_partition] = None
         try:
@@ -154,7 +154,9 @@ def _is_carried_out(term: ControllerTerm, topic_partition: TopicPartition, targe
     return partition is None or (not partition.is_being_reassigned and partition.replicas == target)
 
 
-def _log(what: str, topic_partition: TopicPartition, before: Partition, after: Partition) -> None:
+def _log(
+    what: str, topic_partition: TopicPartition, before: PartitionRegistration, after: PartitionRegistration
+) -> None:
     logger.info(
         "%s partition=%s replicas=%s replicas_before=%s adding=%s removing=%s leader=%d leader_epoch=%d in_sync=%s",
         what,

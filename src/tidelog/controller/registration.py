@@ -6,7 +6,7 @@ import logging
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker
+from tidelog.cluster.image import BrokerRegistration
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
 from tidelog.store.interface import BadVersion, Create, NodeExists, Operation, Set, Store
@@ -80,7 +80,7 @@ async def wait_for_free_id(store: Store, broker_id: BrokerId, clock: Clock, sess
         await asyncio.sleep(REGISTRATION_PAUSE_S)
 
 
-async def register_broker(store: Store, broker: Broker, clock: Clock) -> Broker:
+async def register_broker(store: Store, broker: BrokerRegistration, clock: Clock) -> BrokerRegistration:
     """Create the broker's ephemeral node. Returns the broker with its epoch (R39).
 
     The node exists already if the connection was lost before an earlier attempt was answered. The same transaction
@@ -96,7 +96,7 @@ async def register_broker(store: Store, broker: Broker, clock: Clock) -> Broker:
     return znodes.decode_broker(broker.id, node.data, epoch=node.created_id)
 
 
-async def _new_directories(store: Store, broker: Broker) -> list[Operation]:
+async def _new_directories(store: Store, broker: BrokerRegistration) -> list[Operation]:
     parent = znodes.log_directories_path(broker.id)
     paths = [znodes.log_directory_path(broker.id, each) for each in broker.directory_ids]
     if not paths:

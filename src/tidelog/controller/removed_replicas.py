@@ -7,7 +7,7 @@ controller in office meanwhile. The reassignment itself does not wait for that.
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.assignment_writes import change_assignments
 from tidelog.controller.elections import NO_STATE_VERSION, Decision
 from tidelog.controller.events import DeleteRemovedReplicas, TopicDeletionStopReplicaResponseReceived
@@ -19,7 +19,7 @@ from tidelog.controller.topic_deletion import RETRY_S, on_topic_deletion_stop_re
 from tidelog.types import BrokerId, TopicPartition
 
 
-def move_reassigned_replicas(term: ControllerTerm, before: Mapping[TopicPartition, Partition]) -> None:
+def move_reassigned_replicas(term: ControllerTerm, before: Mapping[TopicPartition, PartitionRegistration]) -> None:
     """The replicas of these partitions, which were others before."""
     added: list[Replica] = []
     removed: list[Replica] = []
@@ -102,9 +102,9 @@ async def on_stop_replica_response_received(
 ) -> str | None:
     """Of topics that are deleted, and of replicas that reassignments have removed."""
     deleted = _answered(term, event, event.deleted)
-    refused = _answered(term, event, event.refused)
-    _give_up(term, [*_answered(term, event, event.failed), *refused], "StopReplica answered")
-    if refused:
+    rejected = _answered(term, event, event.rejected)
+    _give_up(term, [*_answered(term, event, event.failed), *rejected], "StopReplica answered")
+    if rejected:
         term.put_once_later(DeleteRemovedReplicas(), RETRY_S)
     for replica in deleted:
         term.context.forget_replica(replica)
@@ -137,7 +137,7 @@ async def _forget(term: ControllerTerm, deleted: Iterable[Replica]) -> None:
     for replica in deleted:
         brokers.setdefault(replica.topic_partition, set()).add(replica.broker_id)
 
-    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+    def decide(topic_partition: TopicPartition, partition: PartitionRegistration) -> Decision | None:
         return without_removed(partition, brokers[topic_partition])
 
     if brokers:

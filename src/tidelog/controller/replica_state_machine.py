@@ -14,8 +14,8 @@ EPOCH_DURING_DELETE = -2
 
 
 def move_replicas(term: ControllerTerm, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
-    moved, refused = term.context.replica_states.move(replicas, target, reason)
-    for illegal in refused:
+    moved, rejected = term.context.replica_states.move(replicas, target, reason)
+    for illegal in rejected:
         logger.error("refused illegal replica state transition: %s", illegal)
     for replica, before in moved.items():
         if target is ReplicaState.ONLINE:
@@ -35,7 +35,7 @@ def _start(term: ControllerTerm, replica: Replica, *, is_new: bool) -> None:
     if partition.version != NO_STATE_VERSION:
         is_being_added = replica.broker_id in partition.adding_replicas and replica.broker_id not in (
             *partition.in_sync_replicas,
-            *partition.eligible_replicas,
+            *partition.eligible_leader_replicas,
         )
         term.enqueue_leader_and_isr(replica.topic_partition, (replica.broker_id,), is_new=is_new or is_being_added)
 

@@ -5,7 +5,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from tidelog.cluster.image import Broker, Partition
+from tidelog.cluster.image import BrokerRegistration, PartitionRegistration
 from tidelog.cluster.znodes import UNKNOWN_EPOCH
 from tidelog.config.listeners import PROTOCOL_NUMBERS
 from tidelog.protocol.messages.leader_and_isr import (
@@ -46,7 +46,7 @@ class _Stop(NamedTuple):
     delete: bool
 
 
-_Metadata: TypeAlias = dict[_Topic, dict[int, Partition]]
+_Metadata: TypeAlias = dict[_Topic, dict[int, PartitionRegistration]]
 
 
 class RequestBatch:
@@ -62,7 +62,7 @@ class RequestBatch:
         self._whole_cluster_brokers: set[BrokerId] = set()
 
     def add_leader_and_isr(
-        self, brokers: Iterable[BrokerId], topic: str, topic_id: Uuid, partition: Partition, *, is_new: bool
+        self, brokers: Iterable[BrokerId], topic: str, topic_id: Uuid, partition: PartitionRegistration, *, is_new: bool
     ) -> None:
         for broker_id in brokers:
             states = self._leader_and_isr.setdefault(broker_id, {}).setdefault(_Topic(topic, topic_id), {})
@@ -88,7 +88,7 @@ class RequestBatch:
     def add_metadata(
         self,
         brokers: Iterable[BrokerId],
-        topics: Iterable[tuple[str, Uuid, Partition]] = (),
+        topics: Iterable[tuple[str, Uuid, PartitionRegistration]] = (),
         *,
         is_whole_cluster: bool = False,
     ) -> None:
@@ -102,7 +102,7 @@ class RequestBatch:
         if is_whole_cluster:
             self._whole_cluster_brokers.update(brokers)
 
-    def build(self, live_brokers: Mapping[BrokerId, Broker]) -> list[tuple[BrokerId, Request]]:
+    def build(self, live_brokers: Mapping[BrokerId, BrokerRegistration]) -> list[tuple[BrokerId, Request]]:
         """Requests to live brokers. LeaderAndIsr comes first: leaders must know their role before clients do."""
         return [
             *self._build_leader_and_isr(live_brokers),
@@ -110,7 +110,9 @@ class RequestBatch:
             *self._build_stops(live_brokers),
         ]
 
-    def _build_leader_and_isr(self, live_brokers: Mapping[BrokerId, Broker]) -> list[tuple[BrokerId, Request]]:
+    def _build_leader_and_isr(
+        self, live_brokers: Mapping[BrokerId, BrokerRegistration]
+    ) -> list[tuple[BrokerId, Request]]:
         requests: list[tuple[BrokerId, Request]] = []
         for broker_id, topics in self._leader_and_isr.items():
             if broker_id in live_brokers:
@@ -132,7 +134,7 @@ class RequestBatch:
         return requests
 
     def _live_leaders(
-        self, topics: Iterable[LeaderAndIsrTopicState], live_brokers: Mapping[BrokerId, Broker]
+        self, topics: Iterable[LeaderAndIsrTopicState], live_brokers: Mapping[BrokerId, BrokerRegistration]
     ) -> list[LeaderAndIsrLiveLeader]:
         found = []
         for broker_id in sorted({state.leader for topic in topics for state in topic.partition_states}):
@@ -142,7 +144,7 @@ class RequestBatch:
                 found.append(LeaderAndIsrLiveLeader(broker_id, endpoint.host, endpoint.port))
         return found
 
-    def _build_metadata(self, live_brokers: Mapping[BrokerId, Broker]) -> list[tuple[BrokerId, Request]]:
+    def _build_metadata(self, live_brokers: Mapping[BrokerId, BrokerRegistration]) -> list[tuple[BrokerId, Request]]:
         brokers = [_described(broker) for broker in live_brokers.values()]
         built: list[tuple[_Metadata, list[UpdateMetadataTopicState]]] = []
         requests: list[tuple[BrokerId, Request]] = []
@@ -159,7 +161,7 @@ class RequestBatch:
                 requests.append((broker_id, request))
         return requests
 
-    def _build_stops(self, live_brokers: Mapping[BrokerId, Broker]) -> list[tuple[BrokerId, Request]]:
+    def _build_stops(self, live_brokers: Mapping[BrokerId, BrokerRegistration]) -> list[tuple[BrokerId, Request]]:
         requests: list[tuple[BrokerId, Request]] = []
         for broker_id, topics in self._stops.items():
             if broker_id in live_brokers:
@@ -180,7 +182,7 @@ class RequestBatch:
         return requests
 
 
-def _leadership(partition: Partition, is_new: bool) -> LeaderAndIsrPartitionState:
+def _leadership(partition: PartitionRegistration, is_new: bool) -> LeaderAndIsrPartitionState:
     return LeaderAndIsrPartitionState(
         partition_index=partition.index,
         controller_epoch=partition.controller_epoch,
@@ -193,9 +195,9 @@ def _leadership(partition: Partition, is_new: bool) -> LeaderAndIsrPartitionStat
         removing_replicas=partition.removing_replicas,
         is_new=is_new,
         isr_epochs=_epochs(partition.in_sync_replicas, partition.in_sync_epochs),
-        elr=partition.eligible_replicas,
-        elr_epochs=_epochs(partition.eligible_replicas, partition.eligible_epochs)
-        if partition.eligible_replicas
+        elr=partition.eligible_leader_replicas,
+        elr_epochs=_epochs(partition.eligible_leader_replicas, partition.eligible_leader_epochs)
+        if partition.eligible_leader_replicas
         else (),
     )
 
@@ -207,7 +209,7 @@ def _epochs(replicas: Iterable[BrokerId], epochs: Mapping[BrokerId, int]) -> lis
 def _shared_states(
     metadata: _Metadata,
     built: list[tuple[_Metadata, list[UpdateMetadataTopicState]]],
-    live_brokers: Mapping[BrokerId, Broker],
+    live_brokers: Mapping[BrokerId, BrokerRegistration],
 ) -> list[UpdateMetadataTopicState]:
     """Metadata that is equal for several brokers is built once."""
     for earlier, states in built:
@@ -223,7 +225,9 @@ def _shared_states(
     return states
 
 
-def _metadata(partition: Partition, live_brokers: Mapping[BrokerId, Broker]) -> UpdateMetadataPartitionState:
+def _metadata(
+    partition: PartitionRegistration, live_brokers: Mapping[BrokerId, BrokerRegistration]
+) -> UpdateMetadataPartitionState:
     return UpdateMetadataPartitionState(
         partition_index=partition.index,
         controller_epoch=partition.controller_epoch,
@@ -233,12 +237,12 @@ def _metadata(partition: Partition, live_brokers: Mapping[BrokerId, Broker]) -> 
         zk_version=partition.version,
         replicas=partition.replicas,
         offline_replicas=[replica for replica in partition.replicas if replica not in live_brokers],
-        elr=partition.eligible_replicas,
+        elr=partition.eligible_leader_replicas,
         last_known_elr=partition.last_known_eligible,
     )
 
 
-def _described(broker: Broker) -> UpdateMetadataBroker:
+def _described(broker: BrokerRegistration) -> UpdateMetadataBroker:
     return UpdateMetadataBroker(
         id=broker.id,
         endpoints=[

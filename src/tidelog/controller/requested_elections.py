@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.broker_changes import on_broker_change
 from tidelog.controller.context_loading import load_topic_configs
 from tidelog.controller.elections import (
@@ -92,7 +92,7 @@ def _present(term: ControllerTerm, named: Iterable[TopicPartition]) -> list[Topi
     ]
 
 
-def _why_not_elected(partition: Partition, *, is_unclean: bool) -> KafkaError:
+def _why_not_elected(partition: PartitionRegistration, *, is_unclean: bool) -> KafkaError:
     if is_unclean:
         return EligibleLeadersNotAvailable() if partition.leader == NO_BROKER else ElectionNotNeeded()
     return ElectionNotNeeded() if partition.leader == partition.replicas[0] else PreferredLeaderNotAvailable()
@@ -136,7 +136,7 @@ async def on_controlled_shutdown(term: ControllerTerm, event: ControlledShutdown
         if len(context.partition(each).replicas) > 1 and not context.is_being_deleted(each)
     ]
 
-    def decide(topic_partition: TopicPartition, partition: Partition) -> Decision | None:
+    def decide(topic_partition: TopicPartition, partition: PartitionRegistration) -> Decision | None:
         is_decided = partition.version != NO_STATE_VERSION
         return controlled_shutdown_leader_election(partition, context.health(topic_partition)) if is_decided else None
 

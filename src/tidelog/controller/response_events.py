@@ -4,13 +4,13 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tidelog.controller.context import LogEndAnswer, LogEndQuery
+from tidelog.controller.context import LogEndQuery, LogEndResponse
 from tidelog.controller.elections import NO_LOG, UNKNOWN_LOG_END, LogEnd
 from tidelog.controller.events import (
     Event,
     LeaderAndIsrResponseReceived,
     LogEndsResponseReceived,
-    RefusedReplica,
+    RejectedReplica,
     TopicDeletionStopReplicaResponseReceived,
 )
 from tidelog.controller.states import Replica
@@ -29,20 +29,20 @@ class QueriedLog(NamedTuple):
     query: LogEndQuery
 
 
-def leader_and_isr_response_event(broker_id: BrokerId, request: LeaderAndIsrRequest, answer: Response) -> Event:
+def leader_and_isr_response_event(broker_id: BrokerId, request: LeaderAndIsrRequest, response: Response) -> Event:
     """Replicas with an offline log directory, healthy replicas, and replicas to send again.
 
     A replica that is answered with a stale epoch is healthy: the broker has the state already.
     """
-    assert isinstance(answer, LeaderAndIsrResponse)
-    if answer.error_code != NO_ERROR:
-        _log_refusal("LeaderAndIsr", broker_id, answer.error_code)
+    assert isinstance(response, LeaderAndIsrResponse)
+    if response.error_code != NO_ERROR:
+        _log_rejection("LeaderAndIsr", broker_id, response.error_code)
     errors = {
         (topic.topic_id, each.partition_index): each.error_code
-        for topic in answer.topics
+        for topic in response.topics
         for each in topic.partition_errors
     }
-    failed, healthy, refused, codes = set(), set(), set(), {}
+    failed, healthy, rejected, codes = set(), set(), set(), {}
     for topic in request.topic_states:
         for state in topic.partition_states:
             replica = Replica(TopicPartition(topic.topic_name, state.partition_index), broker_id)
@@ -53,60 +53,62 @@ def leader_and_isr_response_event(broker_id: BrokerId, request: LeaderAndIsrRequ
             elif code == NO_ERROR:
                 healthy.add(replica)
             elif code != StaleControllerEpoch.code:
-                refused.add(RefusedReplica(replica, state.is_new))
-    if answer.error_code == NO_ERROR:
+                rejected.add(RejectedReplica(replica, state.is_new))
+    if response.error_code == NO_ERROR:
         _log_errors("LeaderAndIsr", broker_id, codes)
     return LeaderAndIsrResponseReceived(
-        broker_id, request.broker_epoch, frozenset(failed), frozenset(healthy), frozenset(refused)
+        broker_id, request.broker_epoch, frozenset(failed), frozenset(healthy), frozenset(rejected)
     )
 
 
 def stop_replica_response_event(
-    broker_id: BrokerId, request: StopReplicaRequest, answer: Response, attempt: int
+    broker_id: BrokerId, request: StopReplicaRequest, response: Response, attempt: int
 ) -> Event | None:
     """Event with the deleted replicas; None if the request only stopped replicas."""
-    assert isinstance(answer, StopReplicaResponse)
+    assert isinstance(response, StopReplicaResponse)
     deletions = set(deletions_in(request))
     if not deletions:
         return None
-    if answer.error_code != NO_ERROR:
-        _log_refusal("StopReplica", broker_id, answer.error_code)
-        errors = dict.fromkeys(deletions, answer.error_code)
+    if response.error_code != NO_ERROR:
+        _log_rejection("StopReplica", broker_id, response.error_code)
+        errors = dict.fromkeys(deletions, response.error_code)
     else:
         errors = {
-            TopicPartition(each.topic_name, each.partition_index): each.error_code for each in answer.partition_errors
+            TopicPartition(each.topic_name, each.partition_index): each.error_code for each in response.partition_errors
         }
         _log_errors("StopReplica", broker_id, errors)
     deleted = frozenset(Replica(each, broker_id) for each in deletions if errors.get(each, NO_ERROR) == NO_ERROR)
     failed = frozenset(Replica(each, broker_id) for each in deletions if errors.get(each) == KafkaStorageError.code)
-    refused = frozenset(Replica(each, broker_id) for each in deletions) - deleted - failed
-    return TopicDeletionStopReplicaResponseReceived(attempt, deleted, failed, refused)
+    rejected = frozenset(Replica(each, broker_id) for each in deletions) - deleted - failed
+    return TopicDeletionStopReplicaResponseReceived(attempt, deleted, failed, rejected)
 
 
-def log_ends_response_event(broker_id: BrokerId, logs: Mapping[TopicPartition, QueriedLog], answer: Response) -> Event:
+def log_ends_response_event(
+    broker_id: BrokerId, logs: Mapping[TopicPartition, QueriedLog], response: Response
+) -> Event:
     """Event with the reported log ends. A log that may lie in an offline directory is left out."""
-    assert isinstance(answer, DescribeLogDirsResponse)
+    assert isinstance(response, DescribeLogDirsResponse)
     found = {
         TopicPartition(topic.name, log.partition_index): (topic.topic_id, result.directory_id, log)
-        for result in answer.results
+        for result in response.results
         for topic in result.topics
         for log in topic.partitions
         if not log.is_future_key  # a copy that is not the replica yet (R30)
     }
-    has_directory_ids = any(result.directory_id for result in answer.results)
-    is_whole = all(result.error_code == NO_ERROR for result in answer.results)
-    answers: dict[TopicPartition, LogEndAnswer] = {}
+    has_directory_ids = any(result.directory_id for result in response.results)
+    is_whole = all(result.error_code == NO_ERROR for result in response.results)
+    responses: dict[TopicPartition, LogEndResponse] = {}
     for topic_partition, (topic_id, query) in logs.items():
         if not has_directory_ids:
-            answers[topic_partition] = LogEndAnswer(query, UNKNOWN_LOG_END, None)
+            responses[topic_partition] = LogEndResponse(query, UNKNOWN_LOG_END, None)
             continue
         log_topic_id, directory_id, log = found.get(topic_partition, (ZERO_UUID, None, None))
         is_of_topic = topic_id == log_topic_id or ZERO_UUID in (topic_id, log_topic_id)
         if log is not None and is_of_topic:
-            answers[topic_partition] = LogEndAnswer(query, LogEnd(log.last_epoch, log.log_end_offset), directory_id)
+            responses[topic_partition] = LogEndResponse(query, LogEnd(log.last_epoch, log.log_end_offset), directory_id)
         elif is_whole:
-            answers[topic_partition] = LogEndAnswer(query, NO_LOG, None)
-    return LogEndsResponseReceived(broker_id, frozenset(answers.items()))
+            responses[topic_partition] = LogEndResponse(query, NO_LOG, None)
+    return LogEndsResponseReceived(broker_id, frozenset(responses.items()))
 
 
 def deletions_in(request: StopReplicaRequest) -> Iterator[TopicPartition]:
@@ -116,7 +118,7 @@ def deletions_in(request: StopReplicaRequest) -> Iterator[TopicPartition]:
                 yield TopicPartition(topic.topic_name, partition.partition_index)
 
 
-def _log_refusal(api: str, broker_id: BrokerId, code: int) -> None:
+def _log_rejection(api: str, broker_id: BrokerId, code: int) -> None:
     logger.warning("broker refused request api=%s broker_id=%d error=%s", api, broker_id, _error_name(code))
 
 

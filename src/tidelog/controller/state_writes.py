@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.elections import NO_STATE_VERSION
 from tidelog.controller.fenced_store import FencedStore, in_transactions
 from tidelog.store.interface import BadVersion, Create, Node, NodeExists, NoNode, Operation, Set
@@ -14,13 +14,13 @@ MAX_ATTEMPTS = 5
 
 
 class WriteOutcome(NamedTuple):
-    written: dict[TopicPartition, Partition]
+    written: dict[TopicPartition, PartitionRegistration]
     """Written partitions, with their new versions."""
     lost: list[TopicPartition]
     """Partitions with another version in the store: to be read and decided again."""
 
 
-async def write_states(store: FencedStore, wanted: Mapping[TopicPartition, Partition]) -> WriteOutcome:
+async def write_states(store: FencedStore, wanted: Mapping[TopicPartition, PartitionRegistration]) -> WriteOutcome:
     """Each partition has the version expected in the store; NO_STATE_VERSION: the state must not exist."""
     outcome = WriteOutcome({}, [])
     await _make_parents(store, wanted)
@@ -29,7 +29,9 @@ async def write_states(store: FencedStore, wanted: Mapping[TopicPartition, Parti
     return outcome
 
 
-async def _write_batch(store: FencedStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
+async def _write_batch(
+    store: FencedStore, batch: dict[TopicPartition, PartitionRegistration], outcome: WriteOutcome
+) -> None:
     for _ in range(MAX_ATTEMPTS):
         try:
             if batch:
@@ -42,7 +44,9 @@ async def _write_batch(store: FencedStore, batch: dict[TopicPartition, Partition
     outcome.lost.extend(batch)
 
 
-async def _remove_changed(store: FencedStore, batch: dict[TopicPartition, Partition], outcome: WriteOutcome) -> None:
+async def _remove_changed(
+    store: FencedStore, batch: dict[TopicPartition, PartitionRegistration], outcome: WriteOutcome
+) -> None:
     """Remove from the batch what another writer changed, and what an unanswered attempt has written (R20)."""
     nodes = await store.get_many([state_path(each) for each in batch])
     for (topic_partition, partition), node in zip(list(batch.items()), nodes, strict=True):
@@ -56,15 +60,15 @@ async def _remove_changed(store: FencedStore, batch: dict[TopicPartition, Partit
             outcome.lost.append(topic_partition)
 
 
-def _is_own(node: Node, partition: Partition) -> bool:
+def _is_own(node: Node, partition: PartitionRegistration) -> bool:
     return node.version == partition.version + 1 and node.data == znodes.encode_state(partition)
 
 
-def _written(partition: Partition) -> Partition:
+def _written(partition: PartitionRegistration) -> PartitionRegistration:
     return partition.stamped(version=partition.version + 1)
 
 
-def _operation(topic_partition: TopicPartition, partition: Partition) -> Operation:
+def _operation(topic_partition: TopicPartition, partition: PartitionRegistration) -> Operation:
     path, data = state_path(topic_partition), znodes.encode_state(partition)
     return Create(path, data) if partition.version == NO_STATE_VERSION else Set(path, data, partition.version)
 
@@ -73,7 +77,7 @@ def state_path(topic_partition: TopicPartition) -> str:
     return znodes.state_path(topic_partition.topic, topic_partition.partition)
 
 
-async def _make_parents(store: FencedStore, wanted: Mapping[TopicPartition, Partition]) -> None:
+async def _make_parents(store: FencedStore, wanted: Mapping[TopicPartition, PartitionRegistration]) -> None:
     """Create the parents of the states of new partitions; some may exist already."""
     new = [each for each, partition in wanted.items() if partition.version == NO_STATE_VERSION]
     topics = dict.fromkeys(each.topic for each in new)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tidelog.cluster import inventory as inventories_of
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker, Partition, Topic
+from tidelog.cluster.image import BrokerRegistration, PartitionRegistration, Topic
 from tidelog.cluster.inventory import INVENTORIES, Inventory
 from tidelog.cluster.znodes import ClusterNode, MalformedNode, ProducerIdBlock, TakeoverState
 from tidelog.controller.context_loading import load_brokers
@@ -134,7 +134,7 @@ async def take_over(store: Store, fence: ControllerFence, broker_id: BrokerId, r
     """Return when the store is in use. Until then this broker is elected, but its term has not started."""
     state = await read_store_state(store)
     began = rules.clock.monotonic()
-    planned_for: dict[BrokerId, Broker] | None = None
+    planned_for: dict[BrokerId, BrokerRegistration] | None = None
     while not state.is_in_use:
         brokers = await load_brokers(store)
         if brokers != planned_for:
@@ -152,7 +152,7 @@ async def take_over(store: Store, fence: ControllerFence, broker_id: BrokerId, r
         await _write(store, fence, [_in_state(state, TakeoverState.DONE)])
 
 
-async def _plan(store: Store, brokers: Mapping[BrokerId, Broker]) -> TakeoverPlan:
+async def _plan(store: Store, brokers: Mapping[BrokerId, BrokerRegistration]) -> TakeoverPlan:
     inventories = await _load_inventories(store)
     silent = brokers.keys() - inventories.keys()
     return plan_takeover({each: inventories[each] for each in sorted(brokers) if each in inventories}, silent)
@@ -179,7 +179,7 @@ async def _publish_verdict(
         f"the coordination store is empty, while the log directories of the running brokers hold {plan.found},"
         f" and {problem.sentence}"
     )
-    verdict = TakeoverState.WAITING if problem.may_pass else TakeoverState.REFUSED
+    verdict = TakeoverState.WAITING if problem.may_pass else TakeoverState.REJECTED
     if (state.node.takeover, state.node.reason) != (verdict, reason):
         logger.log(logging.INFO if problem.may_pass else logging.WARNING, "takeover %s: %s", verdict.value, reason)
         await _write(store, fence, [_in_state(state, verdict, reason)])
@@ -208,7 +208,7 @@ async def _register(
     fence: ControllerFence,
     broker_id: BrokerId,
     rules: TakeoverRules,
-    brokers: Mapping[BrokerId, Broker],
+    brokers: Mapping[BrokerId, BrokerRegistration],
     plan: TakeoverPlan,
 ) -> None:
     state = await read_store_state(store)
@@ -253,7 +253,7 @@ def _topic(
         planned.name,
         planned.topic_id or rules.new_topic_id(),
         tuple(
-            Partition(
+            PartitionRegistration(
                 index=each.index,
                 replicas=each.replicas,
                 leader=each.replicas[0],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
-from tidelog.cluster.image import Broker, Partition
+from tidelog.cluster.image import BrokerRegistration, PartitionRegistration
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.context import ControllerContext, LogEndQuery
 from tidelog.controller.events import Event, LeaderAndIsrResponseReceived
@@ -36,12 +36,12 @@ logger = logging.getLogger(__name__)
 class Channels(Protocol):
     """Interface of controller.channels.ControllerChannels, faked in tests."""
 
-    def add(self, broker: Broker) -> None: ...
+    def add(self, broker: BrokerRegistration) -> None: ...
 
     def remove(self, broker_id: BrokerId) -> None: ...
 
     def send(
-        self, broker_id: BrokerId, request: Request, on_answer: Callable[[Response], None] | None = None
+        self, broker_id: BrokerId, request: Request, on_response: Callable[[Response], None] | None = None
     ) -> None: ...
 
     async def settle(self, timeout_s: float) -> None: ...
@@ -136,20 +136,24 @@ class ControllerTerm:
         ]
         self.batch.add_metadata(brokers, described, is_whole_cluster=True)
 
-    def _described(self, topic_partition: TopicPartition, partition: Partition) -> tuple[str, Uuid, Partition]:
+    def _described(
+        self, topic_partition: TopicPartition, partition: PartitionRegistration
+    ) -> tuple[str, Uuid, PartitionRegistration]:
         topic = self.context.topics[topic_partition.topic]
-        if partition.eligible_replicas:
+        if partition.eligible_leader_replicas:
             partition = self._with_last_known_eligible(topic_partition, partition)
         return topic.name, topic.topic_id, partition
 
-    def _with_last_known_eligible(self, topic_partition: TopicPartition, partition: Partition) -> Partition:
+    def _with_last_known_eligible(
+        self, topic_partition: TopicPartition, partition: PartitionRegistration
+    ) -> PartitionRegistration:
         """As in Kafka, a replica that restarted uncleanly moves from the eligible to the last known eligible ones."""
         health = self.context.health(topic_partition)
         doubted = health.restarted - health.clean
         return replace(
             partition,
-            eligible_replicas=tuple(each for each in partition.eligible_replicas if each not in doubted),
-            last_known_eligible=tuple(each for each in partition.eligible_replicas if each in doubted),
+            eligible_leader_replicas=tuple(each for each in partition.eligible_leader_replicas if each not in doubted),
+            last_known_eligible=tuple(each for each in partition.eligible_leader_replicas if each in doubted),
         )
 
     def enqueue_log_end_query(self, broker_id: BrokerId, topic_partition: TopicPartition, query: LogEndQuery) -> None:
@@ -176,7 +180,7 @@ class ControllerTerm:
         self.channels.send(
             broker_id,
             DescribeLogDirsRequest(topics=topics),
-            lambda answer: self.put(log_ends_response_event(broker_id, logs, answer)),
+            lambda response: self.put(log_ends_response_event(broker_id, logs, response)),
         )
 
     def _new_batch(self) -> RequestBatch:
@@ -184,11 +188,13 @@ class ControllerTerm:
 
     def _response_handler(self, broker_id: BrokerId, request: Request) -> Callable[[Response], None] | None:
         if isinstance(request, LeaderAndIsrRequest):
-            return lambda answer: self._put_response_event(leader_and_isr_response_event(broker_id, request, answer))
+            return lambda response: self._put_response_event(
+                leader_and_isr_response_event(broker_id, request, response)
+            )
         if isinstance(request, StopReplicaRequest):
             attempt = self._record_attempt(broker_id, request)
-            return lambda answer: self._put_response_event(
-                stop_replica_response_event(broker_id, request, answer, attempt)
+            return lambda response: self._put_response_event(
+                stop_replica_response_event(broker_id, request, response, attempt)
             )
         return None
 
@@ -201,7 +207,7 @@ class ControllerTerm:
 
     def _put_response_event(self, event: Event | None) -> None:
         match event:
-            case LeaderAndIsrResponseReceived(failed=failed, refused=refused) if not (failed or refused):
+            case LeaderAndIsrResponseReceived(failed=failed, rejected=rejected) if not (failed or rejected):
                 if self._has_seen_errors:
                     self.put(event)  # otherwise the response contains nothing new, which is the usual case
             case LeaderAndIsrResponseReceived():

@@ -52,10 +52,10 @@ async def on_topic_deletion_stop_replica_response_received(
         ]
 
     move_replicas(term, answered(event.deleted), ReplicaState.DELETION_SUCCESSFUL, "StopReplica answered")
-    refused = answered(event.refused)
-    suspend_deletions(term, [*answered(event.failed), *refused])
-    if refused:
-        term.put_later(RetryTopicDeletion(frozenset(each.topic_partition.topic for each in refused)), RETRY_S)
+    rejected = answered(event.rejected)
+    suspend_deletions(term, [*answered(event.failed), *rejected])
+    if rejected:
+        term.put_later(RetryTopicDeletion(frozenset(each.topic_partition.topic for each in rejected)), RETRY_S)
     await resume_deletions(term)
 
 

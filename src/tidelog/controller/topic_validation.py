@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidelog.cluster.image import ClusterImage, Partition, Topic
+from tidelog.cluster.image import ClusterImage, PartitionRegistration, Topic
 from tidelog.cluster.placement import place_replicas, random_start, start_after
 from tidelog.cluster.topic_names import METADATA_TOPIC, check_topic_name, colliding_topics, prohibited_creation
 from tidelog.config.resolution import validated_topic_settings
@@ -88,7 +88,7 @@ def decide_topic(
 
 def decide_more_partitions(
     request: MorePartitions, topic: Topic | None, image: ClusterImage, absent: Sequence[BrokerId] = ()
-) -> tuple[Partition, ...]:
+) -> tuple[PartitionRegistration, ...]:
     """The partitions to add. Raises the error that refuses them."""
     if topic is None:
         raise UnknownTopicOrPartition(f"The topic '{request.name}' does not exist.")
@@ -105,9 +105,9 @@ def decide_more_partitions(
     return tuple(partition_without_leader(count + number, assigned) for number, assigned in enumerate(replicas))
 
 
-def partition_without_leader(index: int, replicas: tuple[BrokerId, ...]) -> Partition:
+def partition_without_leader(index: int, replicas: tuple[BrokerId, ...]) -> PartitionRegistration:
     """A partition before its first election."""
-    return Partition(index, replicas, NO_BROKER, 0, (), version=NO_STATE_VERSION)
+    return PartitionRegistration(index, replicas, NO_BROKER, 0, (), version=NO_STATE_VERSION)
 
 
 def _check_name(name: str, image: ClusterImage) -> None:

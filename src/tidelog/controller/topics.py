@@ -135,7 +135,7 @@ class TopicAdministration:
             await self._yield_turn()
             if count > 1:
                 error = InvalidRequest("Duplicate topic name." if isinstance(wanted, str) else "Duplicate topic id.")
-                outcomes.append(_refused(wanted, error))
+                outcomes.append(_rejected(wanted, error))
             elif isinstance(wanted, str) and wanted in names_of_ids:
                 error = InvalidRequest("The provided topic name maps to an ID that was already supplied.")
                 outcomes.append(TopicOutcome(wanted, error=error, topic_id=image.topics[wanted].topic_id))
@@ -201,7 +201,7 @@ class TopicAdministration:
             with store_errors_for_clients():
                 await self._write_deletion(topic)
         except KafkaError as error:
-            return _refused(wanted, error)
+            return _rejected(wanted, error)
         return TopicOutcome(topic.name, topic, topic_id=topic.topic_id)
 
     def _find(self, wanted: str | Uuid) -> Topic:
@@ -316,7 +316,7 @@ def _new_topic_nodes(topic: Topic, stale_config: Node | None) -> list[Operation]
     ]
 
 
-def _refused(wanted: str | Uuid, error: KafkaError) -> TopicOutcome:
+def _rejected(wanted: str | Uuid, error: KafkaError) -> TopicOutcome:
     if isinstance(wanted, str):
         return TopicOutcome(wanted, error=error.as_value())
     return TopicOutcome("", error=error.as_value(), topic_id=wanted)

@@ -9,7 +9,7 @@ from tidelog.errors import CoordinatorLoadInProgress, InvalidGroupId
 from tidelog.groups.group import Caller, GroupSettings
 from tidelog.groups.machine import GroupMachine
 from tidelog.groups.statistics import GroupCounts, GroupStatistics
-from tidelog.groups.transaction_guards import TransactionGuard
+from tidelog.groups.transaction_guards import OffsetCommitGuard
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupRequest
@@ -89,13 +89,13 @@ class GroupCoordinator:
             lambda machine, effects: machine.offsets.commit(request, caller, reply, effects),
         )
 
-    def guard_transaction(self, group_id: str, guard: TransactionGuard, reply: Reply) -> None:
+    def guard_transaction(self, group_id: str, guard: OffsetCommitGuard, reply: Reply) -> None:
         """Answered at once, with an empty TxnOffsetCommitResponse, if this broker coordinates the group."""
         self._perform(
             group_id, reply, lambda machine, effects: machine.offsets.guard_transaction(guard, reply, effects)
         )
 
-    def release_guard(self, group_id: str, guard: TransactionGuard) -> None:
+    def release_guard(self, group_id: str, guard: OffsetCommitGuard) -> None:
         partition = self.topic.partition_of(group_id)
         self.topic.perform_in(partition, lambda machine, _: machine.offsets.guards.remove(guard))
 
@@ -103,7 +103,7 @@ class GroupCoordinator:
         self.topic.perform_in(partition, lambda machine, _: machine.offsets.guards.break_all(producer_id))
 
     def commit_offsets_in_transaction(
-        self, request: TxnOffsetCommitRequest, guard: TransactionGuard, caller: Caller, reply: Reply
+        self, request: TxnOffsetCommitRequest, guard: OffsetCommitGuard, caller: Caller, reply: Reply
     ) -> None:
         """Called after the transaction coordinator confirmed the transaction; the guard was added before that."""
         self._perform(

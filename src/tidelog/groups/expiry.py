@@ -69,7 +69,7 @@ class Expiry:
                 self._unchecked.pop()
         interval_ms = self._settings().offsets_retention_check_interval_ms
         effects.set_timer(EXPIRE_OFFSETS, CONTINUE_AFTER_MS if self._unchecked else interval_ms)
-        effects.on_refused = lambda _, instead: instead.set_timer(EXPIRE_OFFSETS, interval_ms)
+        effects.on_rejected = lambda _, instead: instead.set_timer(EXPIRE_OFFSETS, interval_ms)
 
     def _expire(self, group: Group, effects: Effects) -> int:
         """Expire the group's offsets. Returns the number of checked items: its offsets, plus one for the group."""

@@ -16,7 +16,7 @@ VALUE_VERSION = 4
 VALUE_VERSION_WITH_EXPIRY = 1
 """The only version with an expiration time, which old consumers send with their commits."""
 
-_LONGEST_STRING = 2**15 - 1
+_MAX_STRING_BYTES = 2**15 - 1
 _KEY_START = struct.Struct(">hh")
 _LENGTH = struct.Struct(">h")
 _INDEX = struct.Struct(">i")
@@ -57,9 +57,9 @@ def key_of(names: bytes, partition: int) -> bytes:
 def names_of_key(group_id: str, topic: str) -> bytes:
     """Common prefix of the keys of all partitions of a topic. Raises UnencodableMessage."""
     group, name = group_id.encode(), topic.encode()
-    if len(group) > _LONGEST_STRING or len(name) > _LONGEST_STRING:
+    if len(group) > _MAX_STRING_BYTES or len(name) > _MAX_STRING_BYTES:
         raise UnencodableMessage(
-            f"a key has names of {_LONGEST_STRING} bytes at most, not {len(group)} and {len(name)}"
+            f"a key has names of {_MAX_STRING_BYTES} bytes at most, not {len(group)} and {len(name)}"
         )
     return _KEY_START.pack(KEY_VERSION, len(group)) + group + _LENGTH.pack(len(name)) + name
 

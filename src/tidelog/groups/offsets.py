@@ -30,7 +30,7 @@ from tidelog.groups.offset_records import (
     names_of_key,
 )
 from tidelog.groups.statistics import GroupCounts
-from tidelog.groups.transaction_guards import TransactionGuard, TransactionGuards
+from tidelog.groups.transaction_guards import OffsetCommitGuard, OffsetCommitGuards
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -87,7 +87,7 @@ class Offsets:
         self._settings = settings
         self._make_simple_group = make_simple_group
         self.committed = CommittedOffsets()
-        self.guards = TransactionGuards()
+        self.guards = OffsetCommitGuards()
         self._counts = counts
 
     # ---- commit
@@ -117,12 +117,12 @@ class Offsets:
         if group is not None and member.member_id != NO_MEMBER:
             group.on_offset_commit(member, effects)
 
-    def guard_transaction(self, guard: TransactionGuard, reply: Reply, effects: Effects) -> None:
+    def guard_transaction(self, guard: OffsetCommitGuard, reply: Reply, effects: Effects) -> None:
         self.guards.add(guard)
         effects.answer(reply, TxnOffsetCommitResponse())
 
     def commit_in_transaction(
-        self, request: TxnOffsetCommitRequest, guard: TransactionGuard, caller: Caller, reply: Reply, effects: Effects
+        self, request: TxnOffsetCommitRequest, guard: OffsetCommitGuard, caller: Caller, reply: Reply, effects: Effects
     ) -> None:
         """Pending until the transaction ends; requests for stable offsets are refused until then."""
         member = Membership(request.member_id, request.generation_id, request.group_instance_id)

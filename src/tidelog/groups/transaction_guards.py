@@ -10,7 +10,7 @@ from tidelog.errors import InvalidTxnState, NotCoordinator
 from tidelog.storage.verification_guards import LAST_PRODUCER_EPOCH
 
 
-class TransactionGuard:
+class OffsetCommitGuard:
     """Guard of one commit that waits for the transaction coordinator."""
 
     __slots__ = ("is_broken", "own_epoch", "producer_id")
@@ -26,20 +26,20 @@ class TransactionGuard:
         return self.own_epoch is not None and marker_epoch <= self.own_epoch < LAST_PRODUCER_EPOCH
 
 
-class TransactionGuards:
+class OffsetCommitGuards:
     def __init__(self) -> None:
-        self._by_producer: dict[int, set[TransactionGuard]] = {}
+        self._by_producer: dict[int, set[OffsetCommitGuard]] = {}
 
-    def add(self, guard: TransactionGuard) -> None:
+    def add(self, guard: OffsetCommitGuard) -> None:
         self._by_producer.setdefault(guard.producer_id, set()).add(guard)
 
-    def remove(self, guard: TransactionGuard) -> None:
+    def remove(self, guard: OffsetCommitGuard) -> None:
         guards = self._by_producer.get(guard.producer_id, set())
         guards.discard(guard)
         if not guards:
             self._by_producer.pop(guard.producer_id, None)
 
-    def check(self, guard: TransactionGuard) -> None:
+    def check(self, guard: OffsetCommitGuard) -> None:
         if guard.is_broken:
             raise InvalidTxnState("the transaction has ended in the meantime")
         if guard not in self._by_producer.get(guard.producer_id, ()):
@@ -55,6 +55,6 @@ class TransactionGuards:
         for guard in list(self._by_producer.get(producer_id, ())):
             self._break(guard)
 
-    def _break(self, guard: TransactionGuard) -> None:
+    def _break(self, guard: OffsetCommitGuard) -> None:
         guard.is_broken = True
         self.remove(guard)

@@ -35,7 +35,7 @@ PROBLEMS: Final = {
 NO_KEY: Final = 0
 BAD_TIMESTAMP: Final = 1
 
-SMALLEST_BODY_BYTES: Final = 6
+MIN_BODY_BYTES: Final = 6
 """Attributes, two deltas, no key, no value, no headers: a byte each."""
 
 NO_TIMESTAMP: Final = -1
@@ -350,7 +350,7 @@ class RecordCheck:
                         position += number & 15
                         number >>= 4
                 record_end = position + number
-                if number < SMALLEST_BODY_BYTES:
+                if number < MIN_BODY_BYTES:
                     problem = BAD_LENGTH
                     break
                 if record_end > end:
@@ -439,9 +439,9 @@ class RecordCheck:
                 if delta > max_delta:
                     max_delta = delta
                 if (delta < lowest_delta or delta > highest_delta) and delta != unset_delta:
-                    self._refuse(index, NO_KEY if is_keyless and needs_keys else BAD_TIMESTAMP)
+                    self._reject(index, NO_KEY if is_keyless and needs_keys else BAD_TIMESTAMP)
                 elif is_keyless and needs_keys:
-                    self._refuse(index, NO_KEY)
+                    self._reject(index, NO_KEY)
                 number = data[position]
                 if number == 0:
                     position += 1
@@ -473,7 +473,7 @@ class RecordCheck:
         self.problem = problem
         return problem != SOUND or index == count
 
-    def _refuse(self, index: i64, why: i64) -> None:
+    def _reject(self, index: i64, why: i64) -> None:
         if why == NO_KEY:
             self.keyless += 1
         else:
@@ -559,7 +559,7 @@ def raw_slice(data: bytes, position: i64, most: i64) -> list[tuple[int, int, int
             number = read_int32(data, position)
             position += number & 15
             record_end = position + (number >> 4)
-            if number == 0 or number >> 4 < SMALLEST_BODY_BYTES or record_end > end:
+            if number == 0 or number >> 4 < MIN_BODY_BYTES or record_end > end:
                 raise ValueError(f"the record at byte {start} claims a length of {number >> 4} bytes")
             position += 1
             size = int64_size(data, position)

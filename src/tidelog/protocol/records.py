@@ -32,7 +32,7 @@ from tidelog.types import (
     Buffer,
 )
 
-SMALLEST_RECORD_BYTES: Final = 7
+MIN_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, no key, no value, no headers: a byte each."""
 
 SLICE_RECORDS: Final = 500
@@ -157,7 +157,7 @@ def codec_of(header: BatchHeader) -> Codec:
 
 def raw_records(payload: bytes, record_count: int) -> Iterator[RawRecord]:
     """Walks exactly `record_count` records that fill `payload`, without reading values and headers."""
-    if not 0 <= record_count * SMALLEST_RECORD_BYTES <= len(payload):
+    if not 0 <= record_count * MIN_RECORD_BYTES <= len(payload):
         raise CorruptMessage(f"{len(payload)} bytes cannot hold {record_count} records")
     position = 0
     while record_count > 0:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.structs import Response
-from tidelog.replicated.machine import Answer, Reply
+from tidelog.replicated.machine import Reply, ReplyOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -14,18 +14,22 @@ logger = logging.getLogger(__name__)
 class Uncommitted:
     """Records of one step, up to `end_offset`, with the replies and callbacks that follow their commit."""
 
-    __slots__ = ("after_commit", "answers", "due_s", "end_offset")
+    __slots__ = ("after_commit", "due_s", "end_offset", "responses")
 
     def __init__(
-        self, end_offset: int, answers: Sequence[Answer], after_commit: Sequence[Callable[[], None]], due_s: float
+        self,
+        end_offset: int,
+        responses: Sequence[ReplyOutcome],
+        after_commit: Sequence[Callable[[], None]],
+        due_s: float,
     ) -> None:
         self.end_offset = end_offset
-        self.answers = answers
+        self.responses = responses
         self.after_commit = after_commit
         self.due_s = due_s
 
     def finish(self) -> None:
-        give(self.answers)
+        give(self.responses)
         for begin in self.after_commit:
             try:
                 begin()
@@ -34,8 +38,8 @@ class Uncommitted:
 
     def fail(self, error: KafkaError) -> None:
         """Fail the replies. The callbacks still run after the commit."""
-        answers, self.answers = self.answers, ()
-        fail(answers, error)
+        responses, self.responses = self.responses, ()
+        fail(responses, error)
 
 
 class Commits:
@@ -54,7 +58,7 @@ class Commits:
 
     def add(self, uncommitted: Uncommitted) -> None:
         self._queue.append(uncommitted)
-        if uncommitted.answers:
+        if uncommitted.responses:
             self._awaited.append(uncommitted)
 
     def is_due(self, high_watermark: int) -> bool:
@@ -93,13 +97,13 @@ class Commits:
             uncommitted.fail(error)
 
 
-def give(answers: Sequence[Answer]) -> None:
-    for reply, outcome in answers:
+def give(responses: Sequence[ReplyOutcome]) -> None:
+    for reply, outcome in responses:
         _complete(reply, outcome)
 
 
-def fail(answers: Sequence[Answer], error: KafkaError) -> None:
-    for reply, _ in answers:
+def fail(responses: Sequence[ReplyOutcome], error: KafkaError) -> None:
+    for reply, _ in responses:
         _complete(reply, error)
 
 

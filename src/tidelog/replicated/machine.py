@@ -32,7 +32,7 @@ Reply: TypeAlias = Deferred[Any]
 """Handle for the response to one request. Machines name it in `Effects`; the shard completes it."""
 
 
-class Answer(NamedTuple):
+class ReplyOutcome(NamedTuple):
     """Effect: complete `reply` with this outcome when the records of the step are committed."""
 
     reply: Reply
@@ -53,14 +53,14 @@ class Effects:
 
     __slots__ = (
         "after_commit",
-        "answers",
         "is_read_of_state",
         "may_be_batched",
         "monotonic_ms",
         "now_ms",
-        "on_refused",
+        "on_rejected",
         "producer",
         "records",
+        "responses",
         "timers",
     )
 
@@ -72,7 +72,7 @@ class Effects:
         self.records: list[StateRecord] = []
         self.producer: Producer | None = None
         """Set if the records belong to a transaction."""
-        self.answers: list[Answer] = []
+        self.responses: list[ReplyOutcome] = []
         self.after_commit: list[Callable[[], None]] = []
         """Callbacks that run after the replies when the records are committed; dropped if they never are."""
         self.timers: list[SetTimer | CancelTimer] = []
@@ -80,19 +80,19 @@ class Effects:
         """The replies contain durable state, so they wait until all earlier records are committed."""
         self.may_be_batched = False
         """The next step of this kind may run before these records are replayed: steps can share one batch."""
-        self.on_refused: OnRefused | None = None
+        self.on_rejected: OnRejected | None = None
         """Alternative effects if the append fails. Without it all replies fail with the error."""
 
     def write(self, key: bytes, value: bytes | None) -> None:
         self.records.append(StateRecord(key, value))
 
     def answer(self, reply: Reply, response: Response) -> None:
-        self.answers.append(Answer(reply, response))
+        self.responses.append(ReplyOutcome(reply, response))
 
     def fail(self, reply: Reply, error: KafkaError) -> None:
         # Drop the traceback: it refers to this frame, a cycle that only the garbage collector would free.
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        self.answers.append(Answer(reply, error))
+        self.responses.append(ReplyOutcome(reply, error))
 
     def set_timer(self, key: Hashable, delay_ms: int) -> None:
         """Replaces a timer with the same key. `on_timer` is called with the key."""
@@ -102,7 +102,7 @@ class Effects:
         self.timers.append(CancelTimer(key))
 
 
-OnRefused: TypeAlias = Callable[[KafkaError, Effects], None]
+OnRejected: TypeAlias = Callable[[KafkaError, Effects], None]
 """Gets the error and empty effects to fill in instead of the failed ones."""
 
 

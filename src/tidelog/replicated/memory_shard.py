@@ -61,7 +61,7 @@ class MemoryShard(Generic[M]):
         self.log: list[WrittenStep | WrittenEndMarker] = []
         self.timers: dict[Hashable, int] = {}
         """Deadline of each timer, by the monotonic clock."""
-        self.refusal: KafkaError | None = None
+        self.rejection: KafkaError | None = None
         self.perform(lambda machine, effects: machine.on_loaded(effects))
 
     def perform(self, step: Callable[[M, Effects], None]) -> Effects:
@@ -70,27 +70,27 @@ class MemoryShard(Generic[M]):
         return self._carry_out(effects)
 
     def _carry_out(self, effects: Effects) -> Effects:
-        if effects.records and self.refusal is not None:
-            return self._refuse(effects, self.refusal)
+        if effects.records and self.rejection is not None:
+            return self._reject(effects, self.rejection)
         if effects.records:
             self.log.append(WrittenStep(tuple(effects.records), effects.producer))
             for record in effects.records:
                 self.machine.replay(record, effects.producer)
         self._set_timers(effects)
-        for reply, outcome in effects.answers:
+        for reply, outcome in effects.responses:
             reply.complete(outcome)
         for begin in effects.after_commit:
             begin()
         return effects
 
-    def _refuse(self, effects: Effects, error: KafkaError) -> Effects:
-        if effects.on_refused is None:
-            for reply, _ in effects.answers:
+    def _reject(self, effects: Effects, error: KafkaError) -> Effects:
+        if effects.on_rejected is None:
+            for reply, _ in effects.responses:
                 reply.fail(error)
             self._set_timers(effects)
             return effects
         instead = Effects(self.now_ms, self.monotonic_ms)
-        effects.on_refused(error, instead)
+        effects.on_rejected(error, instead)
         return self._carry_out(instead)
 
     def _set_timers(self, effects: Effects) -> None:
@@ -124,7 +124,7 @@ class MemoryShard(Generic[M]):
         other = MemoryShard[M].__new__(MemoryShard)
         other._make, other.machine = self._make, self._make()
         other.now_ms, other.monotonic_ms = self.now_ms, self.monotonic_ms
-        other.log, other.timers, other.refusal = list(self.log), {}, None
+        other.log, other.timers, other.rejection = list(self.log), {}, None
         for entry in self.log:
             if isinstance(entry, WrittenEndMarker):
                 other.machine.replay_end_marker(entry.producer, is_committed=entry.is_committed)

@@ -27,7 +27,7 @@ from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from tidelog.protocol.structs import Response
 from tidelog.replicated.commits import Commits, Uncommitted, fail, give
 from tidelog.replicated.entries import batch_of, end_marker_of, size_bytes_of
-from tidelog.replicated.machine import Answer, CancelTimer, Effects, OnRefused, Producer, Reply, StateMachine
+from tidelog.replicated.machine import CancelTimer, Effects, OnRejected, Producer, Reply, ReplyOutcome, StateMachine
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.deadlines import Deadlines
@@ -142,7 +142,7 @@ class Shard(Generic[M]):
         self._commits.fail_all(error)
         batched, self._batched = self._batched, None
         if batched is not None:
-            fail(batched.answers, error)
+            fail(batched.responses, error)
         if was_active:
             self._unload()
 
@@ -152,7 +152,7 @@ class Shard(Generic[M]):
             self.machine.on_unloaded(effects)
         except Exception:
             logger.exception("coordinator unload failed partition=%s", self.partition.topic_partition)
-        give(effects.answers)
+        give(effects.responses)
 
     # ---- steps
 
@@ -195,7 +195,7 @@ class Shard(Generic[M]):
 
     def _join_batched(self, effects: Effects) -> None:
         assert effects.producer is None, "a transaction's records have a batch of their own"
-        assert effects.on_refused is None, "batched steps fail together"
+        assert effects.on_rejected is None, "batched steps fail together"
         size_bytes = size_bytes_of(effects.records)
         if size_bytes > self._batch_room_bytes:
             self._write_batched()
@@ -207,7 +207,7 @@ class Shard(Generic[M]):
             self.context.at_end_of_turn(self._write_batched)
         else:
             batched.records += effects.records
-            batched.answers += effects.answers
+            batched.responses += effects.responses
             batched.after_commit += effects.after_commit
         self._batch_room_bytes -= size_bytes
 
@@ -219,25 +219,27 @@ class Shard(Generic[M]):
         if self.is_acting:
             self._carry_out(batched)
         else:
-            fail(batched.answers, NotCoordinator("this broker is not the coordinator"))
+            fail(batched.responses, NotCoordinator("this broker is not the coordinator"))
 
     def _carry_out(self, effects: Effects) -> None:
-        answers = effects.answers
-        on_refused, effects.on_refused = effects.on_refused, None  # its traceback may refer to the effects
+        responses = effects.responses
+        on_rejected, effects.on_rejected = effects.on_rejected, None  # its traceback may refer to the effects
         if effects.records:
             try:
                 self._append(batch_of(effects))
             except KafkaError as error:
-                self._refuse(effects, on_refused, as_coordinator_error(error))
+                self._reject(effects, on_rejected, as_coordinator_error(error))
                 return
             if not self._replay(effects):
-                answers = [Answer(each.reply, UnknownServerError("the coordinator failed")) for each in answers]
+                responses = [
+                    ReplyOutcome(each.reply, UnknownServerError("the coordinator failed")) for each in responses
+                ]
         elif not effects.is_read_of_state:
-            give(answers)
-            answers = []
+            give(responses)
+            responses = []
         self._set_timers(effects)
-        if answers or effects.after_commit:
-            self._await_commit(answers, effects.after_commit)
+        if responses or effects.after_commit:
+            self._await_commit(responses, effects.after_commit)
 
     def _append(self, batch: memoryview) -> None:
         result = self.partition.append_as_leader(batch, ACKS_ALL, AppendOrigin.COORDINATOR)
@@ -254,13 +256,13 @@ class Shard(Generic[M]):
                 is_whole = False
         return is_whole
 
-    def _refuse(self, effects: Effects, on_refused: OnRefused | None, error: KafkaError) -> None:
+    def _reject(self, effects: Effects, on_rejected: OnRejected | None, error: KafkaError) -> None:
         logger.debug("cannot append coordinator records partition=%s reason=%s", self.partition.topic_partition, error)
-        if on_refused is None:
+        if on_rejected is None:
             self._set_timers(effects)
-            fail(effects.answers, error)
+            fail(effects.responses, error)
         else:
-            self.perform(lambda _, instead: on_refused(error, instead))
+            self.perform(lambda _, instead: on_rejected(error, instead))
 
     def append_end_marker(
         self, producer: Producer, *, is_committed: bool, coordinator_epoch: int, reply: Reply
@@ -280,13 +282,15 @@ class Shard(Generic[M]):
         except Exception:
             logger.exception("replay of end marker failed partition=%s", self.partition.topic_partition)
             outcome = UnknownServerError("the coordinator failed")
-        self._await_commit([Answer(reply, outcome)], ())
+        self._await_commit([ReplyOutcome(reply, outcome)], ())
 
     # ---- commits
 
-    def _await_commit(self, answers: list[Answer], after_commit: "list[Callable[[], None]] | tuple[()]") -> None:
+    def _await_commit(
+        self, responses: list[ReplyOutcome], after_commit: "list[Callable[[], None]] | tuple[()]"
+    ) -> None:
         due_s = self.context.clock.monotonic() + self.context.commit_timeout_ms() / 1000
-        self._commits.add(Uncommitted(self._written_end, answers, after_commit, due_s))
+        self._commits.add(Uncommitted(self._written_end, responses, after_commit, due_s))
         self._commits.finish(self._high_watermark)
         self._wait()
 
@@ -383,7 +387,7 @@ class _Wait(DelayedOperation):
 
 def _abandon(effects: Effects, reply: Reply | None, error: KafkaError) -> None:
     """Fail the replies of a failed step, so that none waits forever. The step has changed nothing."""
-    replies = {id(answer.reply): answer.reply for answer in effects.answers}
+    replies = {id(response.reply): response.reply for response in effects.responses}
     if reply is not None:
         replies[id(reply)] = reply
-    fail([Answer(each, error) for each in replies.values()], error)
+    fail([ReplyOutcome(each, error) for each in replies.values()], error)

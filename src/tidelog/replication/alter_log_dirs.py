@@ -42,7 +42,7 @@ COPY_BYTES: Final = 512 * 1024
 RETRY_S: Final = 1.0
 """Pause after a step that failed: a shortage of descriptors, or a batch of the current log that is damaged."""
 
-LONGEST_WAIT_S: Final = 1.0
+MAX_WAIT_S: Final = 1.0
 """Longest wait for the quota: a new rate takes effect after it at the latest."""
 
 
@@ -240,7 +240,7 @@ class AlterLogDirsManager:
             case CopyFrom(offset):
                 wait_s = self.quota.wait_s(self._clock.monotonic())
                 if wait_s > 0:
-                    return min(wait_s, LONGEST_WAIT_S)
+                    return min(wait_s, MAX_WAIT_S)
                 await self._copy(partition, move, offset)
             case TruncateFutureTo(offset):
                 truncate_future(future, offset)

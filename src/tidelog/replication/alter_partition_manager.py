@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 WRITTEN_TOGETHER = 100
 FIRST_BACKOFF_S = 0.05
-LONGEST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 1.0
 
 
 class _Write(NamedTuple):
@@ -43,8 +43,8 @@ class _Write(NamedTuple):
         return self.partition.role is self.leader
 
     @property
-    def state(self) -> image.Partition:
-        return image.Partition(
+    def state(self) -> image.PartitionRegistration:
+        return image.PartitionRegistration(
             index=self.partition.topic_partition.partition,
             replicas=self.partition.replicas,
             leader=self.leader.broker_id,
@@ -53,8 +53,8 @@ class _Write(NamedTuple):
             controller_epoch=self.partition.controller_epoch,
             version=self.proposal.expected_version,
             in_sync_epochs=self.proposal.epochs,
-            eligible_replicas=tuple(self.proposal.eligible_epochs),
-            eligible_epochs=self.proposal.eligible_epochs,
+            eligible_leader_replicas=tuple(self.proposal.eligible_leader_epochs),
+            eligible_leader_epochs=self.proposal.eligible_leader_epochs,
         )
 
 
@@ -103,7 +103,7 @@ class AlterPartitionManager:
                 unsettled = writes
             if unsettled:
                 await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
+                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
             writes = unsettled
 
     async def _write_together(self, writes: list[_Write]) -> None:
@@ -163,13 +163,15 @@ class AlterPartitionManager:
         )
         write.leader.on_lost()
 
-    def _on_written(self, written: list[tuple[_Write, int]], found: image.Partition | None = None) -> None:
+    def _on_written(self, written: list[tuple[_Write, int]], found: image.PartitionRegistration | None = None) -> None:
         for write, version in written:
             proposal = write.proposal
             self.shrinks += bool(proposal.leaving)
             self.expands += bool(proposal.joining)
             state = write.state if found is None else found
-            eligible = {each: state.eligible_epochs.get(each, UNKNOWN_EPOCH) for each in state.eligible_replicas}
+            eligible = {
+                each: state.eligible_leader_epochs.get(each, UNKNOWN_EPOCH) for each in state.eligible_leader_replicas
+            }
             effects = write.leader.on_written(state.in_sync_replicas, version, self._now_ms(), eligible)
             write.partition.perform(write.leader, effects)
             _log_change(write, logging.INFO if len(written) <= LOGGED_ONE_BY_ONE else logging.DEBUG)

@@ -32,7 +32,7 @@ class PartitionAssignment(NamedTuple):
     """The partition was just created: no broker has records of it yet."""
     in_sync_epochs: Mapping[BrokerId, int] = MappingProxyType({})
     """Broker epochs in which the in-sync replicas are in sync (R41). Empty if the controller is Apache Kafka's."""
-    eligible_epochs: Mapping[BrokerId, int] = MappingProxyType({})
+    eligible_leader_epochs: Mapping[BrokerId, int] = MappingProxyType({})
     """Eligible leader replicas with their broker epochs; -1 if the epoch is unknown (R42)."""
     broker_epoch: int = -1
     """Current broker epoch of the broker that receives this assignment."""

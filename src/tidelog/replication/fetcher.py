@@ -295,8 +295,8 @@ class Fetcher:
     def _on_fetched(self, response: Response) -> None:
         assert isinstance(response, FetchResponse)
         self._is_held = False
-        if not self._session.on_answer(response):
-            self._on_session_refused(response.error_code)
+        if not self._session.on_response(response):
+            self._on_session_rejected(response.error_code)
             return
         self._link.failures = self._session_failures = 0
         self._opens_session = False
@@ -312,10 +312,10 @@ class Fetcher:
                     self._effects.process_safely(fetch_state, data)
         self._end_round()
 
-    def _on_session_refused(self, error_code: int) -> None:
+    def _on_session_rejected(self, error_code: int) -> None:
         """Open a new session with a full fetch: the first time at once, then with backoff."""
         self._opens_session = True
         delay_ms = backoff_ms(self._session_failures, self._broker.settings().replica_fetch_backoff_ms)
         self._session_failures += 1
-        self._log_lines.on_session_refused(error_code, delay_ms)
+        self._log_lines.on_session_rejected(error_code, delay_ms)
         self._loop.call_later(delay_ms / 1000, self._next_round)

@@ -71,7 +71,7 @@ class FetcherLogLines:
         leader = self._leader().broker_id
         logger.info("log matches leader leader=%d partitions=%d truncated=%d", leader, partitions, self._truncations)
 
-    def on_session_refused(self, error_code: int, delay_ms: int) -> None:
+    def on_session_rejected(self, error_code: int, delay_ms: int) -> None:
         logger.info(
             "leader rejected fetch session leader=%d error_code=%d retry_in_ms=%d",
             self._leader().broker_id,

@@ -258,7 +258,7 @@ class PartitionFollower:
         self._move(FollowerState.FETCHING, "leader sent its offsets")
         return self._truncate(leader_end) if leader_end < log_end_offset else TruncateFullyAndStartAt(leader_start)
 
-    def on_refused(self, error: Exception) -> Effect:
+    def on_rejected(self, error: Exception) -> Effect:
         """The append or the truncation failed."""
         if isinstance(error, CorruptMessage | InvalidRecord | FencedLeaderEpoch):
             return self._delay(f"rejected records of the leader: {error}")

@@ -83,7 +83,7 @@ class FollowerEffectRunner:
             self.process_partition_data(fetch_state, data)
         except Exception as error:
             logger.exception("follower failed partition=%s", fetch_state.partition.topic_partition)
-            self.perform(fetch_state, fetch_state.core.on_refused(error))
+            self.perform(fetch_state, fetch_state.core.on_rejected(error))
 
     def process_partition_data(self, fetch_state: PartitionFetchState, data: PartitionData) -> None:
         """Process one partition of a Fetch response (R28)."""
@@ -112,7 +112,7 @@ class FollowerEffectRunner:
                 leader_log_start_offset=data.log_start_offset,
             )
         except KafkaError as error:
-            self.perform(fetch_state, core.on_refused(error))
+            self.perform(fetch_state, core.on_rejected(error))
             return
         core.leader_high_watermark = data.high_watermark
         self._on_appended(fetch_state)
@@ -150,7 +150,7 @@ class FollowerEffectRunner:
                 self._record_write_error(fetch_state, str(shortage))
                 await asyncio.sleep(self._backoff_ms(fetch_state) / 1000)
             except KafkaError as error:
-                self.perform(fetch_state, fetch_state.core.on_refused(error))
+                self.perform(fetch_state, fetch_state.core.on_rejected(error))
                 return
             else:
                 self._on_appended(fetch_state)
@@ -182,7 +182,7 @@ class FollowerEffectRunner:
                 case _:
                     pass
         except KafkaError as error:
-            self.perform(fetch_state, fetch_state.core.on_refused(error))
+            self.perform(fetch_state, fetch_state.core.on_rejected(error))
         else:
             self.update(fetch_state)
 

@@ -8,7 +8,7 @@ from tidelog.replication.leader_link import FetchingBroker
 from tidelog.replication.partition_states import PartitionFetchState, PartitionStates
 from tidelog.types import TopicPartition
 
-SHORTEST_PAUSE_S = 0.01
+MIN_PAUSE_S = 0.01
 
 
 class FollowerThrottle:
@@ -74,4 +74,4 @@ class FollowerThrottle:
         """Until the quota allows more, but no longer than Kafka's pause of an idle fetcher."""
         longest_s = self._broker.settings().replica_fetch_backoff_ms / 1000
         wait_s = self._broker.quota.wait_s(self._broker.clock.monotonic())
-        return max(SHORTEST_PAUSE_S, min(wait_s, longest_s))
+        return max(MIN_PAUSE_S, min(wait_s, longest_s))

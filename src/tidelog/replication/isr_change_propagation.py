@@ -12,7 +12,7 @@ from tidelog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 GATHERING_S = 0.05
-LEAST_INTERVAL_S = 5.0
+MIN_INTERVAL_S = 5.0
 """Minimum time between notifications. The first change after a quiet time goes out at once: fresher metadata."""
 ANNOUNCED_TOGETHER = 1000
 RETRY_S = 1.0
@@ -26,7 +26,7 @@ class IsrChangePropagation:
         self._clock = clock
         self._changed: dict[TopicPartition, None] = {}
         self._has_changed = asyncio.Event()
-        self._last_s = clock.monotonic() - LEAST_INTERVAL_S
+        self._last_s = clock.monotonic() - MIN_INTERVAL_S
 
     def add(self, changed: Iterable[TopicPartition]) -> None:
         self._changed.update(dict.fromkeys(changed))
@@ -36,7 +36,7 @@ class IsrChangePropagation:
         while True:
             await self._has_changed.wait()
             quiet_s = self._clock.monotonic() - self._last_s
-            await asyncio.sleep(max(LEAST_INTERVAL_S - quiet_s, GATHERING_S))
+            await asyncio.sleep(max(MIN_INTERVAL_S - quiet_s, GATHERING_S))
             self._has_changed.clear()
             await self._propagate()
             self._last_s = self._clock.monotonic()

@@ -27,7 +27,7 @@ class ProposeInSyncReplicas(NamedTuple):
     reason: str
     epochs: Mapping[BrokerId, int]
     """Broker epoch in which each of them is in sync (R41): a broker may restart before the write (KIP-903)."""
-    eligible_epochs: Mapping[BrokerId, int]
+    eligible_leader_epochs: Mapping[BrokerId, int]
     """Eligible leader replicas after the change, with their broker epochs (R42)."""
 
 
@@ -56,7 +56,7 @@ class PartitionLeader:
         "_may_commit",
         "broker_epoch",
         "broker_id",
-        "eligible_epochs",
+        "eligible_leader_epochs",
         "epoch_start_offset",
         "followers",
         "has_enough_in_sync",
@@ -101,7 +101,7 @@ class PartitionLeader:
         """As Kafka: replicas that a reassignment is adding count when it is complete (R37)."""
         self.in_sync_replicas = frozenset(assignment.in_sync_replicas)
         """The ISR in the store, which is the committed one."""
-        self.eligible_epochs = dict(assignment.eligible_epochs)
+        self.eligible_leader_epochs = dict(assignment.eligible_leader_epochs)
         """Eligible leader replicas in the store (R42). The high watermark does not advance while there are any."""
         self.version = assignment.version
         self.pending: ProposeInSyncReplicas | None = None
@@ -185,16 +185,16 @@ class PartitionLeader:
         in_sync_replicas: Sequence[BrokerId],
         version: int,
         now_ms: int,
-        eligible_epochs: Mapping[BrokerId, int] | None = None,
+        eligible_leader_epochs: Mapping[BrokerId, int] | None = None,
     ) -> LeaderEffects | None:
         """The store has the proposed ISR. Another follower may be ready to join by now.
 
         `eligible_epochs` is given if it differs from the proposal.
         """
         reason = self.pending.reason if self.pending else ""
-        if eligible_epochs is None:
-            eligible_epochs = self.pending.eligible_epochs if self.pending else {}
-        self.eligible_epochs = dict(eligible_epochs)
+        if eligible_leader_epochs is None:
+            eligible_leader_epochs = self.pending.eligible_leader_epochs if self.pending else {}
+        self.eligible_leader_epochs = dict(eligible_leader_epochs)
         before, self.in_sync_replicas = self.in_sync_replicas, frozenset(in_sync_replicas)
         self.version = version
         self.pending = None
@@ -331,7 +331,7 @@ class PartitionLeader:
             for follower in self.followers.values()
             if follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms)
         )
-        if joining is None and self.eligible_epochs and self.has_enough_in_sync:
+        if joining is None and self.eligible_leader_epochs and self.has_enough_in_sync:
             return self._propose((), (), "enough replicas are in sync (min.insync.replicas)")
         return joining
 
@@ -360,7 +360,7 @@ class PartitionLeader:
         if len(in_sync_replicas) >= self.effective_min_in_sync:
             return {}
         leaving = {each: self._incarnation(each) for each in self.in_sync_replicas}
-        epochs = {**self.eligible_epochs, **leaving}
+        epochs = {**self.eligible_leader_epochs, **leaving}
         return {
             replica: epochs[replica]
             for replica in self.replicas
@@ -378,7 +378,7 @@ class PartitionLeader:
         self.maximal_isr = self.in_sync_replicas.union(joining)
         self._has_followers_in_sync = any(replica in self.maximal_isr for replica in self.followers)
         self.has_enough_in_sync = len(self.in_sync_replicas) >= self.effective_min_in_sync
-        self._may_commit = self.has_enough_in_sync and not self.is_superseded and not self.eligible_epochs
+        self._may_commit = self.has_enough_in_sync and not self.is_superseded and not self.eligible_leader_epochs
 
     def maybe_increment_high_watermark(self, now_ms: int) -> None:
         if not self._may_commit:

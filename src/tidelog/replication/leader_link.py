@@ -71,10 +71,10 @@ class LeaderLink:
         assert self.connection is not None
         return self.connection.version_of(request_type)
 
-    def send(self, request: Request, on_answer: Callable[[Response], None]) -> None:
+    def send(self, request: Request, on_response: Callable[[Response], None]) -> None:
         assert self.connection is not None
         self._sent_at = self._broker.clock.monotonic()
-        self.connection.send(request, on_answer, _leave_it_to_on_closed)
+        self.connection.send(request, on_response, _leave_it_to_on_closed)
 
     # ---- connection
 

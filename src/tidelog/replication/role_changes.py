@@ -70,7 +70,7 @@ class RoleChanges:
     ) -> Outcomes:
         """R7 to R9. Raises StaleControllerEpoch before anything has changed."""
         self._accept_controller_epoch(controller_epoch)
-        outcomes: Outcomes = {each.topic_partition: self._refusal(each) for each in assignments}
+        outcomes: Outcomes = {each.topic_partition: self._rejection(each) for each in assignments}
         accepted = [each for each in assignments if outcomes[each.topic_partition] is None]
         self._fetchers.forget([each.topic_partition for each in accepted])
         leading: list[Partition] = []
@@ -98,7 +98,7 @@ class RoleChanges:
             raise StaleControllerEpoch(f"controller epoch {controller_epoch} is older than {self.controller_epoch}")
         self.controller_epoch = controller_epoch
 
-    def _refusal(self, assignment: PartitionAssignment) -> KafkaError | None:
+    def _rejection(self, assignment: PartitionAssignment) -> KafkaError | None:
         topic_partition = assignment.topic_partition
         if topic_partition in self._hosted.offline:
             return self._hosted.absence(topic_partition)
@@ -157,7 +157,7 @@ class RoleChanges:
     def stop_replicas(self, controller_epoch: int, stops: Sequence[ReplicaStop]) -> Outcomes:
         """R11. Raises StaleControllerEpoch before anything has changed."""
         self._accept_controller_epoch(controller_epoch)
-        outcomes: Outcomes = {stop.topic_partition: self.stop_refusal(stop) for stop in stops}
+        outcomes: Outcomes = {stop.topic_partition: self.stop_rejection(stop) for stop in stops}
         accepted = [stop for stop in stops if outcomes[stop.topic_partition] is None and not self._is_superseded(stop)]
         self._fetchers.forget([stop.topic_partition for stop in accepted])
         left = []
@@ -174,7 +174,7 @@ class RoleChanges:
         self.notify_listeners([], left)
         return outcomes
 
-    def stop_refusal(self, stop: ReplicaStop) -> KafkaError | None:
+    def stop_rejection(self, stop: ReplicaStop) -> KafkaError | None:
         """KIP-570: a late request must not stop a replica that was added again after it was sent."""
         if stop.topic_partition in self._hosted.offline:
             return self._hosted.absence(stop.topic_partition)

@@ -99,10 +99,10 @@ class HttpServer:
         try:
             exchange = _Exchange(reader, writer, self._pages)
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                answer = await exchange.receive()
+                response = await exchange.receive()
             self._receiving.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
-                await answer()
+                await response()
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await _close_gracefully(reader, writer)
         except (TimeoutError, OSError) as error:
@@ -142,7 +142,7 @@ class _Exchange:
         try:
             request = await self._request()
         except self._h11.RemoteProtocolError as error:
-            return partial(self._refuse, error.error_status_hint, "not an HTTP request")
+            return partial(self._reject, error.error_status_hint, "not an HTTP request")
         return _nothing if request is None else partial(self._answer, request)
 
     async def _request(self) -> "h11.Request | None":
@@ -159,9 +159,9 @@ class _Exchange:
         path = request.target.decode("ascii", "replace").partition("?")[0]
         page = self._pages.get(path)
         if page is None:
-            await self._refuse(404, f"available pages: {', '.join(self._pages)}", request.method)
+            await self._reject(404, f"available pages: {', '.join(self._pages)}", request.method)
         elif request.method not in (b"GET", b"HEAD"):
-            await self._refuse(405, "use GET or HEAD", headers=[("Allow", "GET, HEAD")])
+            await self._reject(405, "use GET or HEAD", headers=[("Allow", "GET, HEAD")])
         else:
             await self._send_page(page, request.method)
 
@@ -171,7 +171,7 @@ class _Exchange:
             first = next(pieces)
         except Exception:
             logger.exception("cannot generate page")
-            await self._refuse(500, "cannot generate the page; see the log of the broker", method)
+            await self._reject(500, "cannot generate the page; see the log of the broker", method)
             return
         self._begin(200, page.content_type, [])
         if method == b"GET":
@@ -180,7 +180,7 @@ class _Exchange:
                 await self._send(piece)
         await self._end()
 
-    async def _refuse(
+    async def _reject(
         self, status: int, reason: str, method: bytes = b"GET", headers: list[tuple[str, str]] | None = None
     ) -> None:
         if self._connection.our_state not in (self._h11.IDLE, self._h11.SEND_RESPONSE):

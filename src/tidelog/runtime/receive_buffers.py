@@ -24,7 +24,7 @@ MIN_RECEIVE_BYTES = 8 * 1024
 """Bytes that a connection may receive while memory is exhausted: every new one may add as much."""
 
 CHECK_S = 1.0
-LEAST_PROGRESS_BYTES = 1024
+MIN_PROGRESS_BYTES = 1024
 """While memory is exhausted, a connection that sent less between two checks counts as stalled."""
 
 MAX_CHECKS_WITHOUT_PROGRESS = 2
@@ -160,7 +160,7 @@ class ReceiveBuffers:
             for holder in self._holders
             if holder not in self._muted
             and (progress := holder.take_progress()) is not None
-            and progress < LEAST_PROGRESS_BYTES
+            and progress < MIN_PROGRESS_BYTES
         ]
         stalled.sort(key=lambda holder: holder.held_bytes, reverse=True)
         closed = self._close_some(stalled)

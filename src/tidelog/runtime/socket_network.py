@@ -66,7 +66,7 @@ class SocketListener:
             self._socket.close()
 
 
-class _RefusedReceiver:
+class _RejectedReceiver:
     """Receiver of a refused connection, which is closed before it reads."""
 
     def on_frame(self, frame: memoryview) -> None: ...
@@ -81,14 +81,14 @@ class _RefusedReceiver:
 def start_channel(channel: SocketChannel, accept: AcceptChannel) -> None:
     receiver = accept(channel)
     if receiver is None:
-        channel.receiver = _RefusedReceiver()
+        channel.receiver = _RejectedReceiver()
         channel.close("refused")
         return
     channel.receiver = receiver
     channel.resume_reading()
 
 
-def _refuse_self_connection(connection: socket.socket) -> None:
+def _reject_self_connection(connection: socket.socket) -> None:
     """If nobody listens on a local port, TCP may connect a socket to itself, and block the port for the listener."""
     if connection.getsockname() == connection.getpeername():
         raise ConnectionRefusedError(errno.ECONNREFUSED, "no listener on this port")
@@ -171,7 +171,7 @@ class SocketNetwork:
             try:
                 connection.setblocking(False)
                 await loop.sock_connect(connection, address)
-                _refuse_self_connection(connection)
+                _reject_self_connection(connection)
                 return connection
             except OSError as error:
                 connection.close()

@@ -20,7 +20,7 @@ CLIENT_WORK_PER_TURN_S = 0.008
 SLICE_S = 0.002
 """Time of one connection, or of one request with many parts, before other work runs."""
 
-SHORTEST_SLICE_S = 0.0002
+MIN_SLICE_S = 0.0002
 ROUND_S = 0.04
 """Slices are shorter if much work waits, so that all of it gets a slice in about this time."""
 
@@ -108,7 +108,7 @@ class Turns:
 
     def _run_queue(self, queue: deque[Work], turn_end: float) -> bool:
         """True if a coroutine was resumed: it must run before the rest of this queue."""
-        slice_s = max(SHORTEST_SLICE_S, min(SLICE_S, ROUND_S / (len(queue) or 1)))
+        slice_s = max(MIN_SLICE_S, min(SLICE_S, ROUND_S / (len(queue) or 1)))
         for _ in range(len(queue)):
             now = self.now()
             if now >= turn_end:

@@ -15,7 +15,7 @@ from tidelog.server.session import Session
 logger = logging.getLogger(__name__)
 
 IDLE_CHECKS_PER_LIMIT = 10
-SHORTEST_IDLE_CHECK_S = 0.1
+MIN_IDLE_CHECK_S = 0.1
 UNREAD_CHECK_S = 1.0
 DRAIN_S = 1.0
 DRAIN_POLL_S = 0.01
@@ -84,10 +84,10 @@ class Acceptor:
 
     def accept(self, channel: Channel, listener_name: str) -> FrameReceiver | None:
         """Accept a new connection, or return None to refuse it."""
-        refusal = self.registry.refusal(channel.peer_host)
-        if refusal is not None:
+        rejection = self.registry.rejection(channel.peer_host)
+        if rejection is not None:
             if self.registry.peer_errors.should_log(channel.peer_host):
-                logger.warning("connection refused peer=%s reason=%s", channel.peer_host, refusal)
+                logger.warning("connection refused peer=%s reason=%s", channel.peer_host, rejection)
             return None
         is_inter_broker = listener_name == self._inter_broker_listener
         session = Session(
@@ -107,7 +107,7 @@ class Acceptor:
         if limit_s < 0:
             return
         while True:
-            await asyncio.sleep(max(limit_s / IDLE_CHECKS_PER_LIMIT, SHORTEST_IDLE_CHECK_S))
+            await asyncio.sleep(max(limit_s / IDLE_CHECKS_PER_LIMIT, MIN_IDLE_CHECK_S))
             self.registry.close_idle(self._clock.monotonic() - limit_s)
 
     async def close_unread_connections(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import NamedTuple
 
 from tidelog.client.network.broker_links import BrokerLinks
-from tidelog.cluster.image import Broker as RegisteredBroker
+from tidelog.cluster.image import BrokerRegistration as RegisteredBroker
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.channels import ControllerChannels
 from tidelog.controller.controller import Controller

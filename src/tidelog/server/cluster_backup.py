@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "cluster.backup"
 PartitionVersion: TypeAlias = tuple[str, int, int, int]
 """Topic, partition, leader epoch, version of the partition state in the store."""
-SHORTEST_INTERVAL_S = 1.0
+MIN_INTERVAL_S = 1.0
 """Minimum time between two writes."""
 
 
@@ -83,7 +83,7 @@ class ClusterBackup:
         while True:
             await self._is_stale.wait()
             await self.flush()
-            await asyncio.sleep(SHORTEST_INTERVAL_S)
+            await asyncio.sleep(MIN_INTERVAL_S)
 
     async def flush(self) -> None:
         """Write the backup if its content changed."""

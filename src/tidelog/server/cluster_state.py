@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tidelog.cluster.image import CLUSTER_WIDE, ClusterImage, Topic
+from tidelog.cluster.image import DEFAULT_ENTITY_NAME, ClusterImage, Topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.resolution import (
     DynamicBrokerConfigs,
@@ -44,7 +44,7 @@ class ClusterState:
     def dynamic_configs(self) -> DynamicBrokerConfigs:
         stored = self.image.broker_configs
         return DynamicBrokerConfigs(
-            per_broker=stored.get(str(self._broker_id), {}), cluster_wide=stored.get(CLUSTER_WIDE, {})
+            per_broker=stored.get(str(self._broker_id), {}), cluster_wide=stored.get(DEFAULT_ENTITY_NAME, {})
         )
 
     def topic_name(self, topic_id: Uuid) -> str:

@@ -363,7 +363,7 @@ class ConnectionRegistry:
         self._max_connections = settings.max_connections
         self._max_connections_per_ip = settings.max_connections_per_ip
 
-    def refusal(self, host: str) -> str | None:
+    def rejection(self, host: str) -> str | None:
         """Why a connection from this host is refused now; None if it is accepted."""
         if len(self._connections) >= self._max_connections:
             return f"max.connections={self._max_connections} is reached"

@@ -112,15 +112,15 @@ class ControlPlane:
     ) -> Errors:
         """If a partition is named twice, the last assignment wins. Raises StaleControllerEpoch, StaleBrokerEpoch."""
         by_partition = {each.topic_partition: each for each in assignments}
-        refused: Errors = {
+        rejected: Errors = {
             each: error for each, found in by_partition.items() if (error := assignment_error(found)) is not None
         }
-        accepted = [found for each, found in by_partition.items() if each not in refused]
+        accepted = [found for each, found in by_partition.items() if each not in rejected]
         await self._registration.wait_until_registered(REGISTRATION_WAIT_S)
         async with self._turn:
             self._check(sender)
             await self._prepare((each.topic_partition.topic, each.topic_id) for each in accepted)
-            return await self._assign_roles(sender, accepted, live_leaders) | refused
+            return await self._assign_roles(sender, accepted, live_leaders) | rejected
 
     async def _assign_roles(
         self,

@@ -11,7 +11,7 @@ from tidelog.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
-ANSWER_TIMEOUT_S = 30.0
+RESPONSE_TIMEOUT_S = 30.0
 REACH_TIMEOUT_S = 0.05
 """Short: an unreachable controller will not move leaders in time."""
 PROGRESS_PAUSE_S = 0.05
@@ -60,7 +60,7 @@ class ControlledShutdown:
         request = ControlledShutdownRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch)
         try:
             response = await self._link.ask(
-                request, ControlledShutdownResponse, ANSWER_TIMEOUT_S, reach_timeout_s=REACH_TIMEOUT_S
+                request, ControlledShutdownResponse, RESPONSE_TIMEOUT_S, reach_timeout_s=REACH_TIMEOUT_S
             )
         except KafkaError as error:
             logger.warning("controlled shutdown: no response from the controller reason=%s", error)

@@ -23,7 +23,7 @@ CLIENT_ID_PREFIX = "tidelog-broker-to-controller-"
 """Prefix of the client id of such connections. Requests with it are not forwarded a second time."""
 
 BACKOFF_S = 0.1
-SHORTEST_CONNECT_S = 1.0
+MIN_CONNECT_S = 1.0
 """Minimum time for a connection attempt: so that a slow controller is not taken for a dead one."""
 
 
@@ -38,7 +38,7 @@ class ControllerLink:
     async def ask(
         self,
         request: Request,
-        answer_type: type[ResponseT],
+        response_type: type[ResponseT],
         timeout_s: float,
         *,
         reach_timeout_s: float | None = None,
@@ -51,7 +51,7 @@ class ControllerLink:
         connection = await self._reach(began + (timeout_s if reach_timeout_s is None else reach_timeout_s))
         left_s = began + timeout_s - self._clock.monotonic()
         try:
-            return await connection.ask(request, answer_type, timeout_s=max(left_s, BACKOFF_S))
+            return await connection.ask(request, response_type, timeout_s=max(left_s, BACKOFF_S))
         except (ConnectionLost, UnsupportedVersion) as error:
             raise RequestTimedOut(f"the controller did not respond: {error}") from error
 
@@ -59,7 +59,7 @@ class ControllerLink:
         while True:
             left_s = deadline - self._clock.monotonic()
             try:
-                return await self._connection.connected(max(left_s, SHORTEST_CONNECT_S))
+                return await self._connection.connected(max(left_s, MIN_CONNECT_S))
             except ConnectionLost as error:
                 left_s = deadline - self._clock.monotonic()
                 if left_s <= 0:

@@ -28,14 +28,14 @@ def add_broker_identity(request: CreateTopicsRequest, services: Services) -> Non
 
 
 async def forward_unless_controller(
-    services: Services, client_id: str | None, request: Request, answer_type: type[ResponseT], timeout_ms: int
+    services: Services, client_id: str | None, request: Request, response_type: type[ResponseT], timeout_ms: int
 ) -> ResponseT | None:
     """The controller's response; None if this broker is the controller. Raises NotController, RequestTimedOut."""
     if services.is_controller:
         return None
     if is_from_broker(client_id):
         raise NotController("this broker is no longer the controller")
-    return await services.controller_link.ask(request, answer_type, max(timeout_ms, 0) / 1000 + GRACE_S)
+    return await services.controller_link.ask(request, response_type, max(timeout_ms, 0) / 1000 + GRACE_S)
 
 
 async def wait_until_applied(services: Services, is_applied: Callable[[ClusterImage], bool], timeout_ms: int) -> bool:

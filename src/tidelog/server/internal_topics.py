@@ -177,11 +177,11 @@ class InternalTopics:
 
     async def _try(self, creatable: CreatableTopic, *, may_lack_brokers: bool = False) -> bool:
         try:
-            answer = await self._create(CreateTopicsRequest(topics=[creatable], timeout_ms=CREATION_TIMEOUT_MS))
+            response = await self._create(CreateTopicsRequest(topics=[creatable], timeout_ms=CREATION_TIMEOUT_MS))
         except Exception:
             logger.exception("cannot create internal topic topic=%s", creatable.name)
             return False
-        (result,) = answer.topics
+        (result,) = response.topics
         if result.error_code == NO_ERROR:
             self._log_created(creatable)
         elif result.error_code == InvalidReplicationFactor.code:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker, ClusterImage
+from tidelog.cluster.image import BrokerRegistration, ClusterImage
 from tidelog.cluster.znodes import ProducerIdBlock
 from tidelog.controller.configs import ConfigAdministration, never_yield
 from tidelog.controller.controller import Controller
@@ -56,7 +56,7 @@ class MembershipContext(NamedTuple):
 class Membership:
     """One object for all sessions of a broker; `store` and `controller` belong to the current session."""
 
-    def __init__(self, store: Store, broker: Broker, context: MembershipContext) -> None:
+    def __init__(self, store: Store, broker: BrokerRegistration, context: MembershipContext) -> None:
         self.store = store
         self.broker = broker
         self._context = context

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from tidelog.cluster.image import Broker, ClusterImage, Partition
+from tidelog.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.configs import ConfigOutcome
 from tidelog.errors import NO_ERROR, InvalidProducerEpoch, KafkaError, LeaderNotAvailable, ProducerFenced
@@ -49,7 +49,7 @@ def altered_fields(outcome: ConfigOutcome) -> dict[str, Any]:
     }
 
 
-def partition_fields(partition: Partition, image: ClusterImage) -> dict[str, Any]:
+def partition_fields(partition: PartitionRegistration, image: ClusterImage) -> dict[str, Any]:
     """Leader and replicas of a partition for clients. A leader that is not alive is reported as none."""
     leader = partition.leader if partition.leader in image.brokers else NO_BROKER
     return {
@@ -63,7 +63,7 @@ def partition_fields(partition: Partition, image: ClusterImage) -> dict[str, Any
     }
 
 
-def reachable_brokers(image: ClusterImage, listener: str) -> Iterator[tuple[Broker, Endpoint]]:
+def reachable_brokers(image: ClusterImage, listener: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
     """Brokers with their endpoint on the listener that the client uses."""
     for broker in image.brokers.values():
         endpoint = broker.endpoint(listener)

@@ -39,7 +39,7 @@ LOGS_BESIDE_FOREIGN_CONTROLLER = (
 )
 
 
-class TakeoverRefused(StoreError):
+class TakeoverRejected(StoreError):
     """The store does not belong to the log directories: it is unknown which records were acknowledged."""
 
 
@@ -79,29 +79,29 @@ class StoreEntry:
         self.is_in_use, self.obstacle = False, ""
         cluster_id = await find_cluster_id(store, self._randomness, self._cluster_id)
         if cluster_id != self._cluster_id:
-            raise self._refused(
+            raise self._rejected(
                 f"the coordination store belongs to cluster {cluster_id}, the log directories to {self._cluster_id}"
             )
         state = await ensure_store_id(store, self._randomness)
         if state.is_in_use:
-            await self._refuse_older_store(store)
+            await self._reject_older_store(store)
             self.is_in_use = True
             return
         await raise_controller_epoch(store, self._known_controller_epoch)
         await publish_inventory(store, self.inventory())
         await clear_verdict(store, state)
 
-    def _refused(self, sentence: str) -> TakeoverRefused:
+    def _rejected(self, sentence: str) -> TakeoverRejected:
         self.obstacle = sentence
-        return TakeoverRefused(reason=sentence)
+        return TakeoverRejected(reason=sentence)
 
-    async def _refuse_older_store(self, store: Store) -> None:
+    async def _reject_older_store(self, store: Store) -> None:
         deadline = self._clock.monotonic() + STALE_READ_TOLERANCE_S
         while evidence := await self._evidence_of_age(store):
             if self._clock.monotonic() < deadline:
                 await asyncio.sleep(POLL_S)
                 continue
-            raise self._refused(
+            raise self._rejected(
                 f"the coordination store is older than the log directories ({evidence}): it may name leaders that lack"
                 " records. Restore a newer copy, or stop all brokers, move it away, and start them again: they rebuild"
                 " it from the log directories"
@@ -167,7 +167,7 @@ class StoreEntry:
         while not self.is_in_use:
             is_final = await self._try_refresh(store())
             if self.obstacle and (is_final or self._clock.monotonic() >= deadline):
-                raise TakeoverRefused(reason=self.obstacle)
+                raise TakeoverRejected(reason=self.obstacle)
             if not self.is_in_use:
                 await asyncio.sleep(POLL_S)
 
@@ -202,4 +202,4 @@ class StoreEntry:
         if is_in_use:
             self.obstacle = ""
             await delete_inventory(store, self._broker_id)
-        return state.node.takeover is TakeoverState.REFUSED
+        return state.node.takeover is TakeoverState.REJECTED

@@ -37,25 +37,25 @@ def divide_topics(
     topics: Iterable[_Requested],
     image: ClusterImage,
     known_topic: Callable[[str, list[Any]], R],
-    refused_topic: Callable[[str, list[int]], A],
+    rejected_topic: Callable[[str, list[int]], A],
 ) -> tuple[list[R], list[A]]:
     """Split topics by name: requests for the group coordinator, and answers for unknown partitions."""
-    known, refused = [], []
+    known, rejected = [], []
     for topic in topics:
         partitions, unknown = divide(topic, image)
         if partitions:
             known.append(known_topic(topic.name, partitions))
         if unknown:
-            refused.append(refused_topic(topic.name, unknown))
-    return known, refused
+            rejected.append(rejected_topic(topic.name, unknown))
+    return known, rejected
 
 
-def merged(topics: list[A], refused: list[A]) -> list[A]:
+def merged(topics: list[A], rejected: list[A]) -> list[A]:
     """Merge both answers, each topic once. Without refused topics the coordinator's answer stays as it is."""
-    if not refused:
+    if not rejected:
         return topics
     by_topic: dict[tuple[str, object], A] = {}
-    for topic in (*topics, *refused):
+    for topic in (*topics, *rejected):
         same = by_topic.setdefault(_identity(topic), topic)
         if same is not topic:
             same.partitions.extend(topic.partitions)

@@ -23,9 +23,9 @@ ClientErrors = (KafkaError, ConnectionLost, GaveUp)
 REQUEST_TIMEOUT_S = 5.0
 PATIENCE_S = 3600.0
 """Longer than any fault: a write that fails shows that the cluster did not recover."""
-LONGEST_PAUSE_MS = 200
+MAX_PAUSE_MS = 200
 RECORDS_PER_BURST = 5
-LONGEST_READ_MS = 20_000
+MAX_READ_MS = 20_000
 """Maximum time before a consumer starts again from the beginning and reads all records again."""
 
 
@@ -61,7 +61,7 @@ class Writer:
         name: str,
         seed: int,
         acks: int = ACKS_ALL,
-        longest_pause_ms: int = LONGEST_PAUSE_MS,
+        longest_pause_ms: int = MAX_PAUSE_MS,
     ) -> None:
         self._longest_pause_ms = longest_pause_ms
         self._clock = cluster.clock
@@ -103,7 +103,7 @@ class Writer:
         try:
             delivery = await producer.enqueue(target.topic, value, partition=target.partition)
         except NoSuchPartition:
-            self._history.refuse(write)  # a broker that is cut off may have returned fewer partitions meanwhile
+            self._history.reject(write)  # a broker that is cut off may have returned fewer partitions meanwhile
             return
         task = asyncio.get_running_loop().create_task(self._follow(delivery, write))
         self._waiting[task] = None
@@ -144,7 +144,7 @@ class Reader:
 
     async def _read_for_a_while(self) -> None:
         now = asyncio.get_running_loop().time
-        end = now() + self._randomness.below(LONGEST_READ_MS) / 1000
+        end = now() + self._randomness.below(MAX_READ_MS) / 1000
         async with Consumer(self._client) as consumer:
             await consumer.assign(dict.fromkeys(self.positions, BEGINNING))
             async for record in consumer:

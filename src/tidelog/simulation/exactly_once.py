@@ -9,12 +9,12 @@ from tidelog.simulation.swarm import draw_config
 from tidelog.simulation.work.copying import Copying
 
 KINDS = frozenset({Copying.name})
-LEAST_S = 15.0
+MIN_S = 15.0
 PAUSE_MS = 200
 
 
 def run_seed(seed: int) -> Verdict:
     """Run a drawn configuration, made long and dense enough for many transactions."""
     config = draw_config(seed)
-    config = replace(config, work=KINDS, fault_duration_s=config.fault_duration_s + LEAST_S, write_pause_ms=PAUSE_MS)
+    config = replace(config, work=KINDS, fault_duration_s=config.fault_duration_s + MIN_S, write_pause_ms=PAUSE_MS)
     return chaos.run_config(config, draw_schedule(config))

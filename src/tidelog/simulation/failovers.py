@@ -12,7 +12,7 @@ from tidelog.simulation.supervisor import BrokerState, Supervisor
 from tidelog.types import NO_BROKER, BrokerId
 
 TURNS = 4
-LONGEST_START_S = 4.0
+MAX_START_S = 4.0
 STEP_S = 0.1
 FINE_STEP_S = 0.005
 SHORT_S = 0.3
@@ -35,14 +35,14 @@ class Failovers:
         supervisor: Supervisor,
         log_event: Callable[[str], None],
         is_over: Callable[[], bool],
-        answer_delays_s: dict[BrokerId, float],
+        response_delays_s: dict[BrokerId, float],
     ) -> None:
         """`answer_delays_s`: additional delay of store responses by broker."""
         self._cluster = cluster
         self._supervisor = supervisor
         self._log_event = log_event
         self._is_over = is_over
-        self._answer_delays_s = answer_delays_s
+        self._response_delays_s = response_delays_s
         self._is_busy = False
 
     def begin(self, row: Coroutine[Any, Any, None]) -> None:
@@ -71,7 +71,7 @@ class Failovers:
             up, down = pair[number % 2], pair[(number + 1) % 2]
             for broker_id in self._supervisor.states:
                 if broker_id != up and (broker_id == down or number == 0):
-                    self._kill(broker_id, TURNS * LONGEST_START_S)
+                    self._kill(broker_id, TURNS * MAX_START_S)
             await self._wait_until_up(up)
             await self._sleep(SHORT_S + event.detail % 1000 / 1000)
         for broker_id in self._supervisor.states:
@@ -104,7 +104,7 @@ class Failovers:
         self._kill(trio.leader, 0.0)
         await self._wait_until_up(trio.leader)
         await self._sleep(SHORT_S + event.detail % 1000 / 1000)
-        self._kill(trio.next_leader, LONGEST_START_S)
+        self._kill(trio.next_leader, MAX_START_S)
         await self._sleep(SHORT_S + event.for_s)
         network.mend(controller, isolated)
 
@@ -113,17 +113,17 @@ class Failovers:
     async def join_late(self, trio: Trio, event: FaultEvent) -> None:
         """The store has the expanded ISR, and the follower is cut off before the leader knows it (KIP-497)."""
         network, leader, joining = self._cluster.network, host_of(trio.leader), host_of(trio.isolated)
-        self._answer_delays_s[trio.leader] = 1.0
+        self._response_delays_s[trio.leader] = 1.0
         self._kill(trio.isolated, 0.0)
         await self._wait_until_up(trio.isolated)
         waited_s = 0.0
-        while not self._is_in_sync(trio) and waited_s < LONGEST_START_S and not self._is_over():
+        while not self._is_in_sync(trio) and waited_s < MAX_START_S and not self._is_over():
             waited_s += FINE_STEP_S
             await asyncio.sleep(FINE_STEP_S)
         network.cut(leader, joining)
         await self._sleep(SHORT_S + event.detail % 1000 / 1000)
         network.mend(leader, joining)
-        self._answer_delays_s.pop(trio.leader, None)
+        self._response_delays_s.pop(trio.leader, None)
 
     def _is_in_sync(self, trio: Trio) -> bool:
         return any(
@@ -146,7 +146,7 @@ class Failovers:
     async def _wait_until_up(self, broker_id: BrokerId) -> None:
         self._start(broker_id)
         waited_s = 0.0
-        while broker_id not in self._supervisor.healthy and waited_s < LONGEST_START_S:
+        while broker_id not in self._supervisor.healthy and waited_s < MAX_START_S:
             waited_s += STEP_S
             await self._sleep(STEP_S)
 

@@ -12,7 +12,7 @@ LEADER, CONTROLLER = 0, -1
 DURATIONS_MS = (100, 1000, 3000, 10_000)
 DETAILS = 10_000
 FIRST_FAULT_MS = 500
-MOST_FAULTS = 400
+MAX_FAULTS = 400
 FAILED_LOG_DIR_SOURCE = 37
 
 
@@ -44,7 +44,7 @@ def _draw_events(
 ) -> list[FaultEvent]:
     events: list[FaultEvent] = []
     at_ms = FIRST_FAULT_MS
-    while kinds and len(events) < MOST_FAULTS:
+    while kinds and len(events) < MAX_FAULTS:
         at_ms += randomness.below(config.longest_pause_ms * pause_factor)
         if at_ms >= config.fault_duration_s * 1000:
             break

@@ -31,7 +31,7 @@ class FaultInjector:
         scene = self._scene = FaultScene(cluster, supervisor, config, log_event)
         lost_disks = LostDisks(cluster, config, lambda: supervisor.healthy)
         of_store = StoreFaults(scene, latencies, LostStore(cluster, lambda: bool(lost_disks.lost)))
-        self._failovers = Failovers(cluster, supervisor, log_event, lambda: scene.is_over, of_store.answer_delays_s)
+        self._failovers = Failovers(cluster, supervisor, log_event, lambda: scene.is_over, of_store.response_delays_s)
         self._faults: Faults = {
             **ProcessFaults(scene).faults,
             **LinkFaults(scene).faults,

@@ -20,7 +20,7 @@ from tidelog.types import NO_OFFSET, TopicPartition
 class Outcome(Enum):
     UNKNOWN = auto()  # in flight or given up: the record may exist, or appear later
     ACKNOWLEDGED = auto()
-    REFUSED = auto()  # the broker certainly did not write the record
+    REJECTED = auto()  # the broker certainly did not write the record
 
 
 class Decision(Enum):
@@ -164,8 +164,8 @@ class History:
                 for callback in self.on_end:
                     callback(topic_partition)
 
-    def refuse(self, write: Write) -> None:
-        write.outcome = Outcome.REFUSED
+    def reject(self, write: Write) -> None:
+        write.outcome = Outcome.REJECTED
 
     def on_acknowledged(self, topic_partition: TopicPartition, offset: int, value: bytes) -> None:
         """Record an acknowledgement of a write that may be unknown."""
@@ -259,5 +259,5 @@ class History:
     def _unwritten_values(self, topic_partition: TopicPartition, held: dict[int, bytes | None]) -> Iterator[str]:
         for offset, value in held.items():
             write = None if value is None else self.writes.get(value)
-            if write is not None and write.outcome is Outcome.REFUSED:
+            if write is not None and write.outcome is Outcome.REJECTED:
                 yield f"failed-write {topic_partition}@{offset} holds {value!r}, which was refused"

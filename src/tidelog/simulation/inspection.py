@@ -5,8 +5,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Broker
-from tidelog.cluster.image import Partition as PartitionState
+from tidelog.cluster.image import BrokerRegistration
+from tidelog.cluster.image import PartitionRegistration as PartitionState
 from tidelog.errors import KafkaStorageError, UnknownTopicOrPartition
 from tidelog.protocol.record_batch import BatchHeader, split_batches
 from tidelog.replication.partition import Partition
@@ -83,13 +83,13 @@ def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None
     return None if node is None else node.created_id
 
 
-def registered_broker(store: MemoryStoreState, broker_id: BrokerId) -> Broker | None:
+def registered_broker(store: MemoryStoreState, broker_id: BrokerId) -> BrokerRegistration | None:
     node = store.find(znodes.broker_path(broker_id))
     return None if node is None else _decoded_broker(broker_id, node.data, node.created_id)
 
 
 @lru_cache(maxsize=256)
-def _decoded_broker(broker_id: BrokerId, data: bytes, epoch: int) -> Broker:
+def _decoded_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerRegistration:
     """Cached: checks read the same few nodes after every change."""
     return znodes.decode_broker(broker_id, data, epoch)
 

@@ -76,7 +76,7 @@ class Invariants:
     def _short_of_acknowledged(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
         """I4: every replica that may be elected has all acknowledged records."""
         end_offset = self.history.ends[topic_partition]
-        for member in (*stored.state.in_sync_replicas, *stored.state.eligible_replicas):
+        for member in (*stored.state.in_sync_replicas, *stored.state.eligible_leader_replicas):
             if not end_offset or not self._may_be_elected(member, topic_partition, stored):
                 continue
             log = held_log(self._cluster, member, topic_partition)

@@ -66,7 +66,7 @@ def _is_superseded(history: History, topic_partition: TopicPartition, key: bytes
     return any(
         other.offset > offset or other.offset == NO_OFFSET
         for other in history.writes_by_key[topic_partition, key]
-        if other.outcome is not Outcome.REFUSED
+        if other.outcome is not Outcome.REJECTED
     )
 
 
@@ -149,7 +149,7 @@ def _is_committed(history: History, write: Write) -> bool:
 def visible_failed_writes(history: History) -> Iterator[str]:
     """Records that a broker certainly refused are never read."""
     for write in history.writes.values():
-        if write.outcome is Outcome.REFUSED:
+        if write.outcome is Outcome.REJECTED:
             offset = history.seen[write.topic_partition].get(write.value)
             if offset is not None:
                 yield f"failed-write {write.topic_partition}@{offset} {write.value!r} was refused, and is read"

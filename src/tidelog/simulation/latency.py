@@ -7,7 +7,7 @@ from tidelog.runtime.randomness import SeededRandomness
 SPREAD = 1000
 SPIKE_ONE_IN = 200
 SPIKE_FACTOR = 20
-LONGEST_S = 1.0
+MAX_S = 1.0
 
 
 class Latencies:
@@ -37,4 +37,4 @@ class Latencies:
         drawn_s = mean_s * (0.5 - 0.5 * math.log((1 + self._randomness.below(SPREAD)) / SPREAD))
         if self._randomness.below(SPIKE_ONE_IN) == 0:
             drawn_s *= SPIKE_FACTOR
-        return min(drawn_s, LONGEST_S)
+        return min(drawn_s, MAX_S)

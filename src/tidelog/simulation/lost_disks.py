@@ -28,7 +28,7 @@ class LostDisks:
     def _is_only_member(self, broker_id: BrokerId) -> bool:
         """True if a partition created below min ISR has only this replica: without its disk, no leader is possible."""
         return any(
-            {*stored.state.in_sync_replicas, *stored.state.eligible_replicas} == {broker_id}
+            {*stored.state.in_sync_replicas, *stored.state.eligible_leader_replicas} == {broker_id}
             for _, stored in stored_partitions(self._cluster.store_state)
         )
 

@@ -7,11 +7,11 @@ from tidelog.simulation.fault_scene import Faults, FaultScene
 from tidelog.simulation.fault_schedule import FaultEvent
 from tidelog.simulation.processes import Process, ProcessState
 from tidelog.simulation.supervisor import BrokerState
-from tidelog.simulation.swarm import LARGEST_SKEW_MS
+from tidelog.simulation.swarm import MAX_SKEW_MS
 from tidelog.types import BrokerId
 
 NOTICED_AFTER_S = (DEATH_IS_NOTICED_AFTER_S, DEATH_IS_NOTICED_AFTER_S, 1.0, SESSION_TIMEOUT_MS / 1000)
-LARGEST_JUMP_MS = 600_000
+MAX_JUMP_MS = 600_000
 
 
 class ProcessFaults:
@@ -77,10 +77,10 @@ class ProcessFaults:
 
     def _jump_clock(self, event: FaultEvent) -> None:
         broker_id = self._scene.target_broker(event)
-        jump_ms = (event.detail * 2 - 10_000) * LARGEST_JUMP_MS // 10_000
+        jump_ms = (event.detail * 2 - 10_000) * MAX_JUMP_MS // 10_000
         self._scene.log_applied(event, f"the clock of broker {broker_id} jumps by {jump_ms} ms")
         clock = self._scene.cluster.machines[broker_id].clock
-        clock.offset_ms = max(-LARGEST_SKEW_MS, min(clock.offset_ms + jump_ms, LARGEST_SKEW_MS))
+        clock.offset_ms = max(-MAX_SKEW_MS, min(clock.offset_ms + jump_ms, MAX_SKEW_MS))
 
 
 def _noticed_after_s(event: FaultEvent) -> float:

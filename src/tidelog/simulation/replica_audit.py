@@ -17,7 +17,7 @@ from tidelog.simulation.store_audit import StoreAudit
 from tidelog.storage.log import Log
 from tidelog.types import NO_BROKER, ZERO_UUID, BrokerId, Buffer, TopicPartition, Uuid
 
-MOST_VIOLATIONS = 20
+MAX_VIOLATIONS = 20
 
 
 class ReplicaAudit:
@@ -204,7 +204,7 @@ class ReplicaAudit:
         state = stored.state
         for member in state.replicas:
             is_in_sync = member in state.in_sync_replicas
-            if not is_in_sync and member not in state.eligible_replicas:
+            if not is_in_sync and member not in state.eligible_leader_replicas:
                 continue
             if (brokers is not None and member not in brokers) or not self._may_be_elected(
                 member, topic_partition, stored
@@ -307,5 +307,5 @@ class ReplicaAudit:
             self._add(f"{rule} {log.topic_partition} on broker {mirror.broker_id}: {what}")
 
     def _add(self, line: str) -> None:
-        if len(self.violations) < MOST_VIOLATIONS and line not in self.violations:
+        if len(self.violations) < MAX_VIOLATIONS and line not in self.violations:
             self.violations.append(f"{line} (at {self._cluster.clock.monotonic():.3f} s)")

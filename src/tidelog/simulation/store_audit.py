@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import Partition as PartitionState
+from tidelog.cluster.image import PartitionRegistration as PartitionState
 from tidelog.cluster.znodes import TakeoverState
 from tidelog.simulation.inspection import Stored, is_in_use, stored_partition, stored_partitions
 from tidelog.store.interface import Create, Delete, Operation, Set
@@ -15,7 +15,7 @@ UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 
 def _is_clean(before: PartitionState, after: PartitionState) -> bool:
     """True if the leader was elected among replicas with all committed records."""
-    candidates = (*before.in_sync_replicas, *before.eligible_replicas)
+    candidates = (*before.in_sync_replicas, *before.eligible_leader_replicas)
     return after.leader in candidates
 
 

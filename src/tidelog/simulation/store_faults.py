@@ -14,8 +14,8 @@ from tidelog.store.memory import StepFaultKind
 from tidelog.types import BrokerId
 
 SLOW_STORE_S = 1.0
-LONGEST_STALL_S = 0.5
-LONGEST_ANSWER_S = 0.3
+MAX_STALL_S = 0.5
+MAX_RESPONSE_S = 0.3
 STEPS_AHEAD = 6
 
 
@@ -26,9 +26,9 @@ class StoreFaults:
         self._scene = scene
         self._latencies = latencies
         self._lost_store = lost_store
-        self.answer_delays_s: dict[BrokerId, float] = {}
+        self.response_delays_s: dict[BrokerId, float] = {}
         """Additional delay of store responses by broker."""
-        scene.cluster.store_state.answer_delay_s = self._answer_delay_s
+        scene.cluster.store_state.response_delay_s = self._response_delay_s
         self.faults: Faults = {
             "cut_store": self._cut_store,
             "end_session": self._end_session,
@@ -88,7 +88,7 @@ class StoreFaults:
 
     def _rejoin_late(self, event: FaultEvent) -> None:
         """A broker registers again and learns of it late: others know it earlier."""
-        broker_id, delay_s = self._scene.target_broker(event), LONGEST_ANSWER_S * (1 + event.detail % 100) / 100
+        broker_id, delay_s = self._scene.target_broker(event), MAX_RESPONSE_S * (1 + event.detail % 100) / 100
         session = self._session_of(broker_id)
         if session is not None:
             self._scene.log_applied(
@@ -98,13 +98,13 @@ class StoreFaults:
             self._scene.cluster.store_state.expire(session)
 
     async def _answer_late_until_registered(self, broker_id: BrokerId, delay_s: float) -> None:
-        self.answer_delays_s[broker_id] = delay_s
+        self.response_delays_s[broker_id] = delay_s
         while registered_epoch(self._scene.cluster.store_state, broker_id) is None and not self._scene.is_over:  # noqa: ASYNC110
             await asyncio.sleep(delay_s)
-        self.answer_delays_s.pop(broker_id, None)
+        self.response_delays_s.pop(broker_id, None)
 
-    def _answer_delay_s(self, session_id: int) -> float:
-        for broker_id, delay_s in self.answer_delays_s.items():
+    def _response_delay_s(self, session_id: int) -> float:
+        for broker_id, delay_s in self.response_delays_s.items():
             if session_id in self._scene.cluster.machines[broker_id].sessions[-1:]:
                 return delay_s
         return 0.0
@@ -114,7 +114,7 @@ class StoreFaults:
         store = self._scene.cluster.store_state
         node = store.find(znodes.CONTROLLER)
         if node is not None:
-            delay_s = LONGEST_STALL_S * (event.detail % 100) / 100
+            delay_s = MAX_STALL_S * (event.detail % 100) / 100
             self._scene.log_applied(event, f"the controller is deposed while its next write takes {delay_s} s longer")
             store.stall_next_write(node.owner, delay_s, self._remove_controller)
 

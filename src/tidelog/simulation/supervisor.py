@@ -12,7 +12,7 @@ from tidelog.types import BrokerId
 
 START_AGAIN_S = 1.0
 """Delay before a restart after a broker failed to start or ended by itself."""
-LONGEST_STOP_S = 30.0
+MAX_STOP_S = 30.0
 """Time after which a broker that does not stop is killed."""
 
 
@@ -153,11 +153,11 @@ class Supervisor:
     async def _stop(self, broker_id: BrokerId) -> None:
         self.states[broker_id] = BrokerState.STOPPING
         stopping = asyncio.ensure_future(self._unless_killed(broker_id, self._cluster.stop(broker_id)))
-        await asyncio.wait([stopping], timeout=LONGEST_STOP_S)
+        await asyncio.wait([stopping], timeout=MAX_STOP_S)
         if self.states[broker_id] is not BrokerState.STOPPING:
             return  # it was killed
         if not stopping.done():
-            self._log_event(f"broker {broker_id} did not stop in {LONGEST_STOP_S} s and is killed")
+            self._log_event(f"broker {broker_id} did not stop in {MAX_STOP_S} s and is killed")
             self.kill(broker_id)
             return
         self._log_event(f"broker {broker_id} has stopped")

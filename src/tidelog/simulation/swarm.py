@@ -78,7 +78,7 @@ WORK_ONE_IN = (3, 5, 8)
 BASE_OFFSET_BYTES = 8
 TROUBLED_S = (2.5, 60.0)
 """Shortest and longest time with faults. Most runs are short: half end before 5 s, one in ten lasts over 18 s."""
-LEAST_FAULTS = 5
+MIN_FAULTS = 5
 """In short runs, pauses between faults are shortened so that the average number of faults is twice this."""
 BROKERS = (3, 3, 3, 3, 4, 5, 5, 6, 7)
 REPLICATION_FACTOR = 3
@@ -87,13 +87,13 @@ LATENCIES_S = (0.0005, 0.005, 0.02)
 STORE_LATENCIES_S = (0.0, 0.005, 0.05)
 LAG_LIMITS_MS = (1000, 3000)
 SEGMENTS_MS = (3000, 604_800_000)
-LONGEST_PAUSES_MS = (50, 300, 1000, 2000, 4000)
+MAX_PAUSES_MS = (50, 300, 1000, 2000, 4000)
 """Pauses between faults: without or with time to recover."""
 WRITE_PAUSES_MS = (250, 600, 1200, 2400)
-MOST_BURSTS = 30
+MAX_BURSTS = 30
 """In long runs, writers pause longer, so that each writes about twice this many bursts: as many as in 7 s."""
 WORKER_DELAYS_S = (0.001, 0.02, 0.3)
-LARGEST_SKEW_MS = 1_500_000
+MAX_SKEW_MS = 1_500_000
 """Maximum difference of two brokers is 50 minutes: records may be one hour ahead (`message.timestamp.after.max.ms`)."""
 LENGTHS = 10_000
 FLUSH_INTERVALS = (None, None, 1, 10)
@@ -178,7 +178,7 @@ def draw_config(seed: int) -> SwarmConfig:
     brokers = draw.one_of(BROKERS)
     conditions = of_faults.some_of(CONDITIONS, 2)
     fault_duration_s = draw.length(*TROUBLED_S)
-    skew_ms = LARGEST_SKEW_MS if "clock_skew" in conditions else 0
+    skew_ms = MAX_SKEW_MS if "clock_skew" in conditions else 0
     return SwarmConfig(
         seed=seed,
         brokers=brokers,
@@ -195,8 +195,8 @@ def draw_config(seed: int) -> SwarmConfig:
         store_latency_s=draw.one_of(STORE_LATENCIES_S),
         longest_worker_delay_s=draw.one_of(WORKER_DELAYS_S) if "interleaved_workers" in conditions else 0.0,
         clock_offsets_ms=tuple(draw.between(-skew_ms, skew_ms) for _ in range(brokers)),
-        longest_pause_ms=min(draw.one_of(LONGEST_PAUSES_MS), int(fault_duration_s * 1000) // LEAST_FAULTS),
-        write_pause_ms=max(draw.one_of(WRITE_PAUSES_MS), int(fault_duration_s * 1000) // MOST_BURSTS),
+        longest_pause_ms=min(draw.one_of(MAX_PAUSES_MS), int(fault_duration_s * 1000) // MIN_FAULTS),
+        write_pause_ms=max(draw.one_of(WRITE_PAUSES_MS), int(fault_duration_s * 1000) // MAX_BURSTS),
         lag_limit_ms=draw.one_of(LAG_LIMITS_MS),
         segment_ms=draw.one_of(SEGMENTS_MS),
         flush_messages=draw.one_of(FLUSH_INTERVALS),

@@ -11,8 +11,8 @@ from tidelog.simulation.inspection import stored_partitions
 from tidelog.simulation.supervisor import Supervisor
 from tidelog.types import NO_BROKER, BrokerId
 
-SHORTEST_STALL_S = 0.5
-LONGEST_STALL_S = 1.0
+MIN_STALL_S = 0.5
+MAX_STALL_S = 1.0
 STEP_S = 0.005
 KILLED_FOR_S = 3.0
 
@@ -63,11 +63,11 @@ class UntimelyLosses:
     async def elect_late(self, roles: FailureRoles, event: FaultEvent) -> None:
         """The leader dies; its successor loses its disk and returns before the election is written, then the
         controller dies."""
-        stall_s = SHORTEST_STALL_S + event.detail % 1000 / 1000
+        stall_s = MIN_STALL_S + event.detail % 1000 / 1000
         self._stall(stall_s, lambda: self._lose(roles.next_leader))
         self._kill(roles.leader)
         waited_s = 0.0
-        while waited_s < stall_s + LONGEST_STALL_S and self._leads(roles.leader):
+        while waited_s < stall_s + MAX_STALL_S and self._leads(roles.leader):
             waited_s += STEP_S
             await asyncio.sleep(STEP_S)
         self._kill(roles.controller)

@@ -25,7 +25,7 @@ NEVER = b"never"
 """Value written in transactions that will be aborted."""
 ABORT_ONE_IN = 10
 DAWDLE_ONE_IN = 3
-LONGEST_DAWDLE_MS = 1500
+MAX_DAWDLE_MS = 1500
 POLL_S = 0.5
 REST_S = 0.5
 TRANSACTION_TIMEOUT_MS = 15_000
@@ -237,7 +237,7 @@ class Worker:
 
     async def _pause_sometimes(self, incarnation: "_Incarnation") -> None:
         if incarnation.randomness.below(DAWDLE_ONE_IN) == 0:
-            await asyncio.sleep(incarnation.randomness.below(LONGEST_DAWDLE_MS) / 1000)
+            await asyncio.sleep(incarnation.randomness.below(MAX_DAWDLE_MS) / 1000)
 
 
 class _Incarnation:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.simulation.clients import LONGEST_PAUSE_MS
+from tidelog.simulation.clients import MAX_PAUSE_MS
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.coordinator_audit import differences
 from tidelog.simulation.history import History
@@ -79,7 +79,7 @@ class Workload:
         log: Callable[[str], None],
         *,
         topic_settings: Mapping[str, str] | None = None,
-        longest_pause_ms: int = LONGEST_PAUSE_MS,
+        longest_pause_ms: int = MAX_PAUSE_MS,
         run_s: float = LONG_RUN_S,
     ) -> None:
         """`topic_settings` apply to topics without their own settings; pauses are those of writers."""

@@ -51,9 +51,9 @@ class DefaultSource(DataSource):
     @only_the_sentence()
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         from tidelog.spark.options.query import write_options
-        from tidelog.spark.sink.writer import BatchWriter, refuse_overwriting
+        from tidelog.spark.sink.writer import BatchWriter, reject_overwriting
 
-        refuse_overwriting(overwrite)
+        reject_overwriting(overwrite)
         return BatchWriter(write_options(self.options, is_stream=False), schema)
 
     @only_the_sentence()

@@ -22,10 +22,10 @@ DELETION_INTERVAL_MS = 5_000
 FLUSH_AGAIN_S = 1.0
 """Delay after a flush that failed for lack of descriptors."""
 
-SHORTEST_SLEEP_MS = 10
+MIN_SLEEP_MS = 10
 """Lower bound for settings that allow an interval of 0, which would occupy the event loop."""
 
-LONGEST_SLEEP_MS = 24 * 60 * 60 * 1000
+MAX_SLEEP_MS = 24 * 60 * 60 * 1000
 """Upper bound for intervals that mean "never" and exceed what a timer can hold. A daily run does no harm."""
 
 
@@ -135,7 +135,7 @@ class BackgroundJobs:
 
 async def _repeat(job: Callable[[], Awaitable[None]], interval_ms: int) -> Never:
     while True:
-        await asyncio.sleep(max(SHORTEST_SLEEP_MS, min(interval_ms, LONGEST_SLEEP_MS)) / 1000)
+        await asyncio.sleep(max(MIN_SLEEP_MS, min(interval_ms, MAX_SLEEP_MS)) / 1000)
         await job()
 
 

@@ -6,9 +6,9 @@ from typing import Final
 
 UNLIMITED: Final = sys.float_info.max
 
-LONGEST_STEP_S: Final = 1.0
+MAX_STEP_S: Final = 1.0
 """A new rate takes effect after this time at the latest."""
-SHORTEST_PAUSE_S: Final = 0.001
+MIN_PAUSE_S: Final = 0.001
 
 
 class CleanerThrottle:
@@ -20,7 +20,7 @@ class CleanerThrottle:
     async def pause_after(self, size: int) -> None:
         """Wait until `size` bytes more have been allowed."""
         left = float(size)
-        while (left_s := left / self.bytes_per_second) >= SHORTEST_PAUSE_S:
-            rate, step_s = self.bytes_per_second, min(left_s, LONGEST_STEP_S)
+        while (left_s := left / self.bytes_per_second) >= MIN_PAUSE_S:
+            rate, step_s = self.bytes_per_second, min(left_s, MAX_STEP_S)
             await asyncio.sleep(step_s)
             left -= rate * step_s

@@ -113,8 +113,8 @@ class LogFlusher:
         while self._epochs_write is not None:
             await asyncio.wait([self._epochs_write])
         epochs = self._log.leader_epochs
-        if epochs.is_changed:
-            epochs.is_changed = False
+        if epochs.is_unsynced:
+            epochs.is_unsynced = False
             work = self._log.directory.context.workers.run(self.write_epochs)
             self._epochs_write = asyncio.get_running_loop().create_task(work)
             self._epochs_write.add_done_callback(self._on_epochs_written)
@@ -136,7 +136,7 @@ class LogFlusher:
     def _on_epochs_written(self, task: asyncio.Task[None]) -> None:
         self._epochs_write = None
         if task.cancelled() or task.exception() is not None:
-            self._log.leader_epochs.is_changed = True
+            self._log.leader_epochs.is_unsynced = True
 
 
 def _sync(disk: Disk, segments: list[Segment], directories: set[str]) -> None:

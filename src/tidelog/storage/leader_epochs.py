@@ -28,14 +28,14 @@ class LeaderEpochs:
     the record, and synced with the next flush. Recovery checks the epochs of batches against it: no CRC covers them.
     """
 
-    __slots__ = ("_starts", "is_changed", "is_unwritten", "latest_epoch")
+    __slots__ = ("_starts", "is_unsynced", "is_unwritten", "latest_epoch")
 
     def __init__(self, starts: list[EpochEntry] | None = None) -> None:
         self._starts: list[EpochEntry] = []
         self.latest_epoch = NO_LEADER_EPOCH
         for start in starts or []:
             self.assign(*start)
-        self.is_changed = False
+        self.is_unsynced = False
         """Changed since the file was last synced."""
         self.is_unwritten = False
         """Changed since the file was last written."""
@@ -123,4 +123,4 @@ class LeaderEpochs:
 
     def _changed(self) -> None:
         self.latest_epoch = self._starts[-1].epoch if self._starts else NO_LEADER_EPOCH
-        self.is_changed = self.is_unwritten = True
+        self.is_unsynced = self.is_unwritten = True

@@ -217,7 +217,7 @@ class Log:
         self.producers = current.producers
         self._first_unstable_offset = current._first_unstable_offset
         self.leader_epochs = current.leader_epochs
-        self.leader_epochs.is_changed = self.leader_epochs.is_unwritten = True
+        self.leader_epochs.is_unsynced = self.leader_epochs.is_unwritten = True
         self.cleaned_until = current.cleaned_until
         self.high_watermark = current.high_watermark
 
@@ -615,7 +615,7 @@ class Log:
             self.local.segments[-1].seal()
             self.snapshots.take_snapshot_at_close(self.producers, self.log_end_offset)
         await self.flush()
-        if self.recovery_point != self.log_end_offset or self.leader_epochs.is_changed:
+        if self.recovery_point != self.log_end_offset or self.leader_epochs.is_unsynced:
             raise KafkaStorageError(
                 f"flushed up to {self.recovery_point} only, and the log ends at {self.log_end_offset}"
             )

@@ -32,10 +32,10 @@ from tidelog.types import TopicPartition, Uuid, uuid_text
 
 logger = logging.getLogger(__name__)
 
-MOST_PREFERRED = 10_000
+MAX_PREFERRED = 10_000
 """Log dirs that can be chosen for partitions before they are here."""
 
-MOST_OPEN_FILES = 20_000
+MAX_OPEN_FILES = 20_000
 """Upper bound of cached open files. Half of the process limit is left for connections."""
 
 
@@ -102,7 +102,7 @@ class LogManager:
         An unreadable log dir is offline from the start; at least one must work. A shortage of descriptors is an
         error: logs that were not opened would look like missing logs.
         """
-        cache = cache or SegmentCache(open_files=min(disk.open_files_limit() // 2, MOST_OPEN_FILES))
+        cache = cache or SegmentCache(open_files=min(disk.open_files_limit() // 2, MAX_OPEN_FILES))
         thrifty = DescriptorReclaimingDisk(disk, cache)
         context = StorageContext(thrifty, clock, workers, randomness or SystemRandomness(), cache)
         log_dirs = LogDirectories(settings.log_directories, context)
@@ -197,7 +197,7 @@ class LogManager:
 
     def prefer_directory(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
         """Create the log in this log dir, if it is online when the controller assigns the partition."""
-        if len(self._preferred) < MOST_PREFERRED:
+        if len(self._preferred) < MAX_PREFERRED:
             self._preferred[topic_partition] = directory
 
     def create(self, topic_partition: TopicPartition, topic_id: Uuid | None, settings: TopicSettings) -> Log:

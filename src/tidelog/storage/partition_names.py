@@ -5,7 +5,7 @@ from tidelog.types import TopicPartition
 DELETION_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
 STRAY_SUFFIX = "-stray"
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 
 CLUSTER_METADATA_NAME = "__cluster_metadata-0"
 """The log of a KRaft controller that once shared the directory."""
@@ -18,13 +18,13 @@ def partition_name(topic_partition: TopicPartition) -> str:
 def deletion_name(topic_partition: TopicPartition, unique: str) -> str:
     """Shortens the topic name if the file system would reject the whole name."""
     end = f"-{topic_partition.partition}.{unique}{DELETION_SUFFIX}"
-    return topic_partition.topic[: LONGEST_NAME - len(end)] + end
+    return topic_partition.topic[: MAX_NAME_LENGTH - len(end)] + end
 
 
 def stray_name(topic_partition: TopicPartition, unique: str) -> str:
     """Name of a log that was set aside: it is kept until an operator removes it."""
     end = f"-{topic_partition.partition}.{unique}{STRAY_SUFFIX}"
-    return topic_partition.topic[: LONGEST_NAME - len(end)] + end
+    return topic_partition.topic[: MAX_NAME_LENGTH - len(end)] + end
 
 
 def future_name(topic_partition: TopicPartition, unique: str) -> str | None:
@@ -34,7 +34,7 @@ def future_name(topic_partition: TopicPartition, unique: str) -> str | None:
     topic name is too long even for that.
     """
     start = f"{topic_partition.topic}-{topic_partition.partition}."
-    room = LONGEST_NAME - len(start) - len(FUTURE_SUFFIX)
+    room = MAX_NAME_LENGTH - len(start) - len(FUTURE_SUFFIX)
     return f"{start}{unique[:room]}{FUTURE_SUFFIX}" if room > 0 else None
 
 

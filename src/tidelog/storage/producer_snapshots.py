@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 SNAPSHOT_SUFFIX = ".snapshot"
 REMEMBERED_COPIES = 4
-MOST_COPIED_PRODUCERS = 10_000
+MAX_COPIED_PRODUCERS = 10_000
 PRODUCERS_PER_CALL = 8
 """The more producers, the fewer copies `remember` makes, so that its average cost stays the same."""
 
@@ -58,7 +58,7 @@ class ProducerSnapshots:
     def remember(self, producers: ProducerStateManager, offset: int) -> None:
         """Keep a copy in memory now and then, so that a small truncation does not need to read the whole log."""
         self._calls += 1
-        if not producers.by_id or len(producers.by_id) > min(MOST_COPIED_PRODUCERS, self._calls * PRODUCERS_PER_CALL):
+        if not producers.by_id or len(producers.by_id) > min(MAX_COPIED_PRODUCERS, self._calls * PRODUCERS_PER_CALL):
             return
         self._calls = 0
         self._copies.append(producers.copy(offset))

@@ -20,7 +20,7 @@ SLICE_STEPS: Final = 100_000 if is_compiled else 1_000
 PIECE_BYTES: Final = 64 * 1024
 """Bytes copied for the kernel at a time."""
 
-MOST_RECORD_ERRORS: Final = 1_000
+MAX_RECORD_ERRORS: Final = 1_000
 """Maximum record errors in a response. Kafka returns all; the first ones are enough to find the mistake."""
 
 _SLICE_RECORDS: Final = 1_000
@@ -38,7 +38,7 @@ def begin_check(payload: bytes, start: int, header: BatchHeader, settings: Topic
     needs_keys = settings.cleanup_policy != _DELETE_ONLY and "compact" in settings.cleanup_policy
     if settings.message_timestamp_type != "CreateTime":  # the producer's timestamps are ignored
         return kernels.RecordCheck(
-            payload, start, header.record_count, 0, _FIRST_INT64, _LAST_INT64, needs_keys, MOST_RECORD_ERRORS
+            payload, start, header.record_count, 0, _FIRST_INT64, _LAST_INT64, needs_keys, MAX_RECORD_ERRORS
         )
     after_max_ms = settings.message_timestamp_after_max_ms
     return kernels.RecordCheck(
@@ -49,7 +49,7 @@ def begin_check(payload: bytes, start: int, header: BatchHeader, settings: Topic
         now_ms - settings.message_timestamp_before_max_ms,
         now_ms + after_max_ms if after_max_ms < _NO_LIMIT_MS else _LAST_INT64,
         needs_keys,
-        MOST_RECORD_ERRORS,
+        MAX_RECORD_ERRORS,
     )
 
 
@@ -74,7 +74,7 @@ def raise_problems(check: RecordCheck, header: BatchHeader, settings: TopicSetti
     if check.problem:
         raise _malformed(check, header)
     if check.listed:
-        raise _refusal(check, header, settings, now_ms)
+        raise _rejection(check, header, settings, now_ms)
     if header.has_log_append_time:
         _check_stamp_of_client(check, header, settings)
     if header.compression and not check.is_consecutive:
@@ -89,7 +89,7 @@ def _malformed(check: RecordCheck, header: BatchHeader) -> InvalidRecord | Undec
     return InvalidRecord(what)
 
 
-def _refusal(
+def _rejection(
     check: RecordCheck, header: BatchHeader, settings: TopicSettings, now_ms: int
 ) -> InvalidRecord | InvalidTimestamp:
     errors = [_record_error(entry, settings, now_ms) for entry in check.listed]
@@ -118,7 +118,7 @@ def _check_stamp_of_client(check: RecordCheck, header: BatchHeader, settings: To
         text = f"log append time {header.max_timestamp} is outside of what the topic allows"
     else:
         text = "a producer may not set the timestamp type LogAppendTime: the topic decides on it"
-    indexes = range(min(header.record_count, MOST_RECORD_ERRORS))
+    indexes = range(min(header.record_count, MAX_RECORD_ERRORS))
     raise InvalidTimestamp(text, [RecordError(index, text) for index in indexes])
 
 

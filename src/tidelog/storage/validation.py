@@ -52,7 +52,7 @@ INLINE_COMPRESSED_BYTES: Final = 128 * 1024
 
 _LAST_CODEC: Final = int(max(Codec))
 _UNUSUAL_ATTRIBUTES: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT | COMPRESSION_MASK
-_SMALLEST_LENGTH: Final = 14
+_MIN_LENGTH: Final = 14
 """Header size of message format 0. As in Kafka, anything shorter is corrupt."""
 _MAGIC_POSITION: Final = 16
 
@@ -108,7 +108,7 @@ def _size_at(records: memoryview, position: int) -> int | None:
     if rest < LENGTH_OVERHEAD_BYTES:
         return None
     length = batch_length_at(records, position)
-    if length < _SMALLEST_LENGTH:
+    if length < _MIN_LENGTH:
         raise CorruptMessage(f"A batch claims a length of {length} bytes, less than any header")
     if rest <= _MAGIC_POSITION:
         return None

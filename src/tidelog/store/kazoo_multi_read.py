@@ -36,15 +36,15 @@ class MultiRead(NamedTuple):
         return b"".join([*parts, END])
 
     @staticmethod
-    def deserialize(answer: bytes, offset: int) -> list[tuple[bytes, ZnodeStat] | None]:
+    def deserialize(response: bytes, offset: int) -> list[tuple[bytes, ZnodeStat] | None]:
         """Data and stat of each node, None if it does not exist."""
         nodes: list[tuple[bytes, ZnodeStat] | None] = []
         while True:
-            kind, is_end, _ = _header.unpack_from(answer, offset)
+            kind, is_end, _ = _header.unpack_from(response, offset)
             offset += _header.size
             if is_end:
                 return nodes
-            (number,) = _length.unpack_from(answer, offset)
+            (number,) = _length.unpack_from(response, offset)
             offset += _length.size
             if kind == ERROR:
                 if number != NoNodeError.code:
@@ -52,6 +52,6 @@ class MultiRead(NamedTuple):
                 nodes.append(None)
                 continue
             length = max(number, 0)  # -1 is a node without data
-            data = bytes(answer[offset : offset + length])
-            nodes.append((data, ZnodeStat._make(_stat.unpack_from(answer, offset + length))))
+            data = bytes(response[offset : offset + length])
+            nodes.append((data, ZnodeStat._make(_stat.unpack_from(response, offset + length))))
             offset += length + _stat.size

@@ -23,7 +23,7 @@ RECONNECT_POLICY = {"max_tries": -1, "delay": 0.02, "backoff": 2, "max_delay": 0
 HANDSHAKE_TIMEOUT_PART = 1 / 6
 """Share of the session timeout that a server has to answer a new connection. A server that is starting may never
 answer, and kazoo would wait until the session has ended."""
-SHORTEST_HANDSHAKE_SECONDS = 0.5
+MIN_HANDSHAKE_S = 0.5
 READ_TIMEOUT_PART = 2 / 3
 """Share of the negotiated session timeout that kazoo uses as its read timeout."""
 
@@ -60,7 +60,7 @@ class KazooSession:
         connection = self.client._connection
         self._kazoo_connect, self._kazoo_invoke = connection._connect, connection._invoke
         connection._connect, connection._invoke = self._connect, self._invoke
-        self._handshake_s = max(SHORTEST_HANDSHAKE_SECONDS, session_timeout_ms / 1000 * HANDSHAKE_TIMEOUT_PART)
+        self._handshake_s = max(MIN_HANDSHAKE_S, session_timeout_ms / 1000 * HANDSHAKE_TIMEOUT_PART)
         self._is_over = False
 
     def start(self) -> None:
@@ -74,7 +74,7 @@ class KazooSession:
         with suppress(Exception):
             self.client.close()
 
-    def ask(self, request: Callable[[], Any], on_answer: Callable[[Any], T]) -> asyncio.Future[T]:
+    def ask(self, request: Callable[[], Any], on_response: Callable[[Any], T]) -> asyncio.Future[T]:
         """The result of `on_answer`, which runs before any later event is delivered; or kazoo's exception."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -85,7 +85,7 @@ class KazooSession:
                 future.set_exception(result.exception)
                 return
             try:
-                future.set_result(on_answer(result.value))
+                future.set_result(on_response(result.value))
             except Exception as error:  # noqa: BLE001 - the waiting caller gets it
                 future.set_exception(error)
 
@@ -93,13 +93,13 @@ class KazooSession:
             request()
         return future
 
-    def ask_for_many(self, paths: Sequence[str], on_answer: Callable[[Any], T]) -> asyncio.Future[T]:
+    def ask_for_many(self, paths: Sequence[str], on_response: Callable[[Any], T]) -> asyncio.Future[T]:
         def request() -> Any:
             result = self.client.handler.async_result()
             self.client._call(MultiRead(paths), result)
             return result
 
-        return self.ask(request, on_answer)
+        return self.ask(request, on_response)
 
     def request_data(self, path: str, *, has_watch: bool) -> Any:
         return self.client.get_async(path, watch=self.on_watch if has_watch else None)

@@ -29,7 +29,7 @@ UNREACHABLE_TIMEOUT_S = 0.1
 
 class StepFaultKind(Enum):
     REQUEST_LOST = auto()
-    ANSWER_LOST = auto()  # but the write took effect
+    RESPONSE_LOST = auto()  # but the write took effect
     SESSION_ENDS_BEFORE = auto()
     SESSION_ENDS_AFTER = auto()  # after a write that took effect
 
@@ -61,7 +61,7 @@ class MemoryStoreState:
         """Latency of requests, responses and events. A write may take effect although its response is lost."""
         self.draw_latency_s: Callable[[], float] | None = None
         """Random latency of one message; without it every message takes `latency_s`."""
-        self.answer_delay_s: Callable[[int], float] = lambda session_id: 0.0
+        self.response_delay_s: Callable[[int], float] = lambda session_id: 0.0
         """Additional latency of responses and events to this session."""
         self._step_faults: dict[int, StepFault] = {}
         self._stalls: dict[int, Stall] = {}
@@ -269,7 +269,7 @@ class MemoryStore(BaseStore):
         self._state = state if state is not None else MemoryStoreState()
         self._session_id = self._state.open_session(self)
         self._under_way: deque[Callable[[], None]] = deque()
-        self._last_request_s = self._last_answer_s = 0.0
+        self._last_request_s = self._last_response_s = 0.0
 
     @property
     def session_id(self) -> int:
@@ -326,7 +326,7 @@ class MemoryStore(BaseStore):
         match fault.kind:
             case StepFaultKind.REQUEST_LOST:
                 state.lose_connection(session_id, fault.away_s)
-            case StepFaultKind.ANSWER_LOST:
+            case StepFaultKind.RESPONSE_LOST:
                 operation()
                 state.lose_connection(session_id, fault.away_s)
             case StepFaultKind.SESSION_ENDS_BEFORE:
@@ -342,7 +342,7 @@ class MemoryStore(BaseStore):
         state = self._state
         if state.latency_s > 0 or state.draw_latency_s is not None or self._under_way:
             return True
-        return state.answer_delay_s(self._session_id) > 0
+        return state.response_delay_s(self._session_id) > 0
 
     async def _travel(self, stall_s: float) -> None:
         """Requests of one session arrive in the order in which they were sent."""
@@ -374,9 +374,9 @@ class MemoryStore(BaseStore):
         """Delivers in order: timers with the same time would fire in any order."""
         self._under_way.append(arrive)
         loop = asyncio.get_running_loop()
-        latency_s = self._state.message_latency_s() + self._state.answer_delay_s(self._session_id)
-        self._last_answer_s = max(self._last_answer_s, loop.time() + latency_s)
-        loop.call_at(self._last_answer_s, self._arrive, context=Context())
+        latency_s = self._state.message_latency_s() + self._state.response_delay_s(self._session_id)
+        self._last_response_s = max(self._last_response_s, loop.time() + latency_s)
+        loop.call_at(self._last_response_s, self._arrive, context=Context())
 
     def _arrive(self) -> None:
         self._under_way.popleft()()

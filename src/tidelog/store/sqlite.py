@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-BUSY_POLL_INTERVAL_SECONDS = 0.02
-POLL_INTERVAL_SECONDS = 0.1
-LONE_POLL_INTERVAL_SECONDS = 0.25
+BUSY_POLL_INTERVAL_S = 0.02
+POLL_INTERVAL_S = 0.1
+LONE_POLL_INTERVAL_S = 0.25
 """While no other process has a session."""
 BUSY_AFTER_CHANGE_MS = 1000
 BUSY_AFTER_OPENING_MS = 5000
 """How long to poll at short intervals after a change: changes rarely come alone."""
-CREATION_PAUSE_SECONDS = 0.02
+CREATION_PAUSE_S = 0.02
 CREATION_ATTEMPTS = 500
 """Waits while another process creates the file, which takes milliseconds."""
 HEARTBEATS_PER_SESSION = 4
@@ -97,7 +97,7 @@ class SqliteStore(BaseStore):
         for _ in range(CREATION_ATTEMPTS):
             if await self._workers.run(self._session.create_if_missing, path):
                 return
-            await asyncio.sleep(CREATION_PAUSE_SECONDS)
+            await asyncio.sleep(CREATION_PAUSE_S)
         raise StoreUnavailable(path, "another process is creating the file and has not finished")
 
     @property
@@ -152,8 +152,8 @@ class SqliteStore(BaseStore):
 
     def _poll_interval(self) -> float:
         if self._now_ms() < self._busy_end_ms:
-            return BUSY_POLL_INTERVAL_SECONDS
-        return POLL_INTERVAL_SECONDS if self._others else LONE_POLL_INTERVAL_SECONDS
+            return BUSY_POLL_INTERVAL_S
+        return POLL_INTERVAL_S if self._others else LONE_POLL_INTERVAL_S
 
     async def poll(self) -> None:
         """One round: renew the lease if due, end dead sessions, detect changes by other processes."""

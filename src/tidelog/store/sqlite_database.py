@@ -10,7 +10,7 @@ from tidelog.store.interface import NO_OWNER, Operation, Result, SessionExpired,
 from tidelog.store.tree import ROOT, ROOT_NODE, StoredNode, parent_of, perform, remove_owned
 
 SCHEMA_VERSION = 2
-LOCK_WAIT_SECONDS = 5.0
+LOCK_WAIT_S = 5.0
 
 _SCHEMA = f"""
 CREATE TABLE node (
@@ -66,9 +66,7 @@ class Database:
         self.path = path
         self._first_session_id = first_session_id
         with _storage_errors(path):
-            self._connection = sqlite3.connect(
-                path, timeout=LOCK_WAIT_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self._connection = sqlite3.connect(path, timeout=LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._make_schema()
@@ -207,7 +205,7 @@ def renew_session_separately(path: str, session_id: int, lease_end_ms: int) -> N
     """On its own connection, from any thread. Does not create a missing file."""
     with _storage_errors(path):
         uri = f"file:{quote(path)}?mode=rw"
-        connection = sqlite3.connect(uri, uri=True, timeout=LOCK_WAIT_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(uri, uri=True, timeout=LOCK_WAIT_S, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = NORMAL")
             renewed = connection.execute("UPDATE session SET lease_end_ms = ? WHERE id = ?", (lease_end_ms, session_id))

@@ -125,15 +125,15 @@ class ZooKeeperStore(BaseStore):
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         check_path(path)
 
-        def on_answer(answer: tuple[list[str], ZnodeStat]) -> list[str]:
-            names, stat = answer
+        def on_response(response: tuple[list[str], ZnodeStat]) -> list[str]:
+            names, stat = response
             self._seen_with_children(path, stored_node(b"", stat), watch)
             return sorted(names)
 
         def request() -> Any:
             return self._session.request_children(self._chroot.full(path), has_watch=watch is not None)
 
-        return await self._read(path, lambda: self._session.ask(request, on_answer))
+        return await self._read(path, lambda: self._session.ask(request, on_response))
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         for operation in operations:
@@ -144,11 +144,13 @@ class ZooKeeperStore(BaseStore):
         for operation in operations:
             self._chroot.add(transaction, operation)
         # Not retried after a lost connection: the operation may have happened.
-        answers = await self._answer("", self._session.ask(transaction.commit_async, list))
-        for operation, answer in zip(operations, answers, strict=True):
-            if isinstance(answer, Exception) and not isinstance(answer, ROLLED_BACK_ERRORS):
-                raise translated(answer, operation.path)
-        return [self._chroot.result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
+        responses = await self._answer("", self._session.ask(transaction.commit_async, list))
+        for operation, response in zip(operations, responses, strict=True):
+            if isinstance(response, Exception) and not isinstance(response, ROLLED_BACK_ERRORS):
+                raise translated(response, operation.path)
+        return [
+            self._chroot.result(operation, response) for operation, response in zip(operations, responses, strict=True)
+        ]
 
     async def run(self) -> None:
         keeper = SessionKeeper(self.lease, self._timeout_s, self._clock.monotonic, self._sync_from_keeper)
@@ -226,11 +228,11 @@ class ZooKeeperStore(BaseStore):
     # Requests.
 
     def _ask_for_node(self, path: str, watch: Watch | None) -> asyncio.Future[Node]:
-        def on_answer(answer: tuple[bytes, ZnodeStat]) -> Node:
-            return self._seen_existing(path, stored_node(*answer), watch)
+        def on_response(response: tuple[bytes, ZnodeStat]) -> Node:
+            return self._seen_existing(path, stored_node(*response), watch)
 
         return self._session.ask(
-            lambda: self._session.request_data(self._chroot.full(path), has_watch=watch is not None), on_answer
+            lambda: self._session.request_data(self._chroot.full(path), has_watch=watch is not None), on_response
         )
 
     async def _find_node(self, path: str, watch: Watch | None) -> Node | ZnodeStat | None:
@@ -240,13 +242,13 @@ class ZooKeeperStore(BaseStore):
         """
         getting = self._ask_for_node(path, watch)
 
-        def on_answer(stat: ZnodeStat | None) -> ZnodeStat | None:
+        def on_response(stat: ZnodeStat | None) -> ZnodeStat | None:
             if stat is None and getting.exception() is not None:
                 self._seen_with_data(path, None, watch)
             return stat
 
         asking = self._session.ask(
-            lambda: self._session.request_stat(self._chroot.full(path), has_watch=watch is not None), on_answer
+            lambda: self._session.request_stat(self._chroot.full(path), has_watch=watch is not None), on_response
         )
         found, stat = await asyncio.gather(getting, asking, return_exceptions=True)
         if isinstance(stat, BaseException):

@@ -25,7 +25,7 @@ from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.structs import Response
 from tidelog.protocol.transaction_groups import GroupId, MemberId, PlainId, TransactionalId
-from tidelog.replicated.machine import Answer, Effects, Producer, Reply, StateRecord
+from tidelog.replicated.machine import Effects, Producer, Reply, ReplyOutcome, StateRecord
 from tidelog.transactions.descriptions import description, verified
 from tidelog.transactions.groups import TransactionGroups
 from tidelog.transactions.rules import (
@@ -299,7 +299,7 @@ class TransactionMachine:
         def try_again(error: KafkaError, instead: Effects) -> None:
             instead.set_timer(TimerKey(TimerKind.FINISH, transactional_id), FINISH_RETRY_MS)
 
-        effects.on_refused = try_again
+        effects.on_rejected = try_again
         if isinstance(transactional_id, MemberId):
             self._groups.finish_member(transactional_id, effects)
             return
@@ -363,7 +363,7 @@ class TransactionMachine:
         except KafkaError as error:
             effects.fail(reply, error)
         else:
-            effects.answers.append(Answer(reply, outcome))
+            effects.responses.append(ReplyOutcome(reply, outcome))
 
 
 def _order(transaction: Transaction) -> MarkerOrder:

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 MAX_MARKERS_PER_REQUEST = 1000
 REQUEST_TIMEOUT_S = 40.0
 BACKOFF_S = 0.1
-LONGEST_BACKOFF_S = 2.0
+MAX_BACKOFF_S = 2.0
 MISSING_TOPIC_GRACE_S = 1.0
 """A topic missing from the image for this long counts as deleted; one missing for less may be new."""
 
@@ -81,11 +81,11 @@ class _BrokerMarkers(BrokerRequestQueue[_PendingMarker, set[TopicPartition]]):
         )
         self.flight: dict[_PendingMarker, set[TopicPartition]] = {}
         """Partitions of the request in flight, without those that have another leader by now."""
-        self.refused: dict[_PendingMarker, set[TopicPartition]] = defaultdict(set)
+        self.rejected: dict[_PendingMarker, set[TopicPartition]] = defaultdict(set)
         """Partitions that the broker refused, sent again after a pause. Other markers do not wait for them."""
         self.timer: asyncio.TimerHandle | None = None
-        self.lost = Backoff(None, BACKOFF_S, LONGEST_BACKOFF_S)
-        self.refusals = Backoff(None, BACKOFF_S, LONGEST_BACKOFF_S)
+        self.lost = Backoff(None, BACKOFF_S, MAX_BACKOFF_S)
+        self.rejections = Backoff(None, BACKOFF_S, MAX_BACKOFF_S)
 
     def put_back(self, partitions_of: dict[_PendingMarker, set[TopicPartition]]) -> None:
         for pending, partitions in partitions_of.items():
@@ -132,7 +132,7 @@ class MarkerSender:
             pending.left.clear()
             for markers in self._by_broker.values():
                 markers.queue.pop(pending, None)
-                markers.refused.pop(pending, None)
+                markers.rejected.pop(pending, None)
 
     def on_image(self, image: ClusterImage) -> None:
         """Reassign markers to new leaders, also those in flight to a previous leader."""
@@ -140,7 +140,7 @@ class MarkerSender:
             return
         self._seen = image
         for broker_id, markers in list(self._by_broker.items()):
-            for waiting in (markers.queue, markers.refused, markers.flight):
+            for waiting in (markers.queue, markers.rejected, markers.flight):
                 self._follow_leaders(broker_id, waiting)
 
     def _follow_leaders(self, broker_id: BrokerId, waiting: dict[_PendingMarker, set[TopicPartition]]) -> None:
@@ -253,9 +253,9 @@ class MarkerSender:
         sender_id, sender_epoch = self._identity()
         request = WriteTxnMarkersRequest(messages, broker_id=sender_id, broker_epoch=sender_epoch)
         try:
-            answer = await self._links.ask(broker_id, request, WriteTxnMarkersResponse, REQUEST_TIMEOUT_S)
+            response = await self._links.ask(broker_id, request, WriteTxnMarkersResponse, REQUEST_TIMEOUT_S)
             markers.lost.reset()
-            self._on_answer(broker_id, markers, answer)
+            self._on_response(broker_id, markers, response)
         except ConnectionLost as error:
             logger.info("failed to write markers, retrying broker=%d error=%s", broker_id, error)
         except Exception:
@@ -265,38 +265,38 @@ class MarkerSender:
         markers.flight = {}
         return is_answered
 
-    def _on_answer(self, broker_id: BrokerId, markers: _BrokerMarkers, answer: WriteTxnMarkersResponse) -> None:
-        codes_by_producer = _codes(answer)
+    def _on_response(self, broker_id: BrokerId, markers: _BrokerMarkers, response: WriteTxnMarkersResponse) -> None:
+        codes_by_producer = _codes(response)
         for pending, partitions in list(markers.flight.items()):
             codes = codes_by_producer.get(pending.marker.producer_id, {})
             # Includes partitions that moved to another leader: if this broker wrote the marker, it is written.
             self._on_written(pending, [each for each in pending.left if _is_done(codes.get(each))])
             del markers.flight[pending]
             if partitions & pending.left:
-                self._on_refused(broker_id, markers, pending, partitions & pending.left)
-                self._log_refused(broker_id, pending, partitions & pending.left, codes)
-        if not markers.refused:
-            markers.refusals.reset()
+                self._on_rejected(broker_id, markers, pending, partitions & pending.left)
+                self._log_rejected(broker_id, pending, partitions & pending.left, codes)
+        if not markers.rejected:
+            markers.rejections.reset()
 
-    def _on_refused(
+    def _on_rejected(
         self, broker_id: BrokerId, markers: _BrokerMarkers, pending: _PendingMarker, partitions: set[TopicPartition]
     ) -> None:
         """Retry after a pause, or at once if there is another leader."""
         moved = {each for each in partitions if self._leader_of(each) != broker_id}
         self._assign(pending, moved)
         if partitions - moved:
-            markers.refused[pending] |= partitions - moved
+            markers.rejected[pending] |= partitions - moved
             if markers.timer is None:
                 loop = asyncio.get_running_loop()
-                markers.timer = loop.call_later(markers.refusals.next_s(), self._retry_refused, broker_id, markers)
+                markers.timer = loop.call_later(markers.rejections.next_s(), self._retry_rejected, broker_id, markers)
 
-    def _retry_refused(self, broker_id: BrokerId, markers: _BrokerMarkers) -> None:
+    def _retry_rejected(self, broker_id: BrokerId, markers: _BrokerMarkers) -> None:
         markers.timer = None
-        markers.put_back(markers.refused)
-        markers.refused.clear()
+        markers.put_back(markers.rejected)
+        markers.rejected.clear()
         self._run(markers)
 
-    def _log_refused(
+    def _log_rejected(
         self, broker_id: BrokerId, pending: _PendingMarker, left: set[TopicPartition], codes: dict[TopicPartition, int]
     ) -> None:
         first = min(left)
@@ -330,7 +330,7 @@ def _message(marker: Marker, partitions: set[TopicPartition]) -> WritableTxnMark
     )
 
 
-def _codes(answer: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, int]]:
+def _codes(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, int]]:
     """Error codes by producer id and partition."""
     return {
         result.producer_id: {
@@ -338,5 +338,5 @@ def _codes(answer: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, in
             for topic in result.topics
             for partition in topic.partitions
         }
-        for result in answer.markers
+        for result in response.markers
     }

@@ -184,7 +184,7 @@ class TransactionVerifier:
             [_message(verification, partitions) for verification, partitions in pending.items()]
         )
         try:
-            answer = await self._links.ask(coordinator, request, AddPartitionsToTxnResponse, TIMEOUT_S)
+            response = await self._links.ask(coordinator, request, AddPartitionsToTxnResponse, TIMEOUT_S)
         except ConnectionLost as error:
             logger.info("failed to verify transactions coordinator=%d error=%s", coordinator, error)
             self._complete_all(pending, CoordinatorNotAvailable(f"broker {coordinator} did not answer: {error}"))
@@ -192,15 +192,15 @@ class TransactionVerifier:
             self._complete_all(pending, CoordinatorNotAvailable("this broker stops"))
             raise
         else:
-            self._on_answer(pending, answer)
+            self._on_response(pending, response)
 
-    def _on_answer(self, pending: _PendingVerifications, answer: AddPartitionsToTxnResponse) -> None:
-        if answer.error_code != NO_ERROR:
+    def _on_response(self, pending: _PendingVerifications, response: AddPartitionsToTxnResponse) -> None:
+        if response.error_code != NO_ERROR:
             # A client cannot repair a missing authorisation of this broker: it gets an error of its transaction.
-            code = InvalidTxnState.code if answer.error_code == CLUSTER_AUTHORIZATION_FAILED else answer.error_code
+            code = InvalidTxnState.code if response.error_code == CLUSTER_AUTHORIZATION_FAILED else response.error_code
             self._complete_all(pending, _error(code))
             return
-        results = {result.transactional_id: result for result in answer.results_by_transaction}
+        results = {result.transactional_id: result for result in response.results_by_transaction}
         for verification, partitions in pending.items():
             codes = _codes(results.get(verification.transactional_id))
             for partition, waiting in partitions.items():

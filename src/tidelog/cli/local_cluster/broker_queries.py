@@ -32,7 +32,7 @@ from tidelog.types import NO_BROKER, BrokerId, TopicPartition
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 CLIENT_ID = "tidelog-status"
-ANSWER_S = 2.0
+RESPONSE_S = 2.0
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
 """Replica id of Kafka's debugging consumer: any replica answers with its own log end offset."""
@@ -42,23 +42,23 @@ LATEST = -1
 class Connections:
     """One connection per broker, kept between queries and reopened when it was lost."""
 
-    def __init__(self, network: Network, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, network: Network, *, response_s: float = RESPONSE_S) -> None:
         self._network = network
-        self._answer_s = answer_s
+        self._response_s = response_s
         self._open: dict[Address, ClientConnection] = {}
 
-    async def ask(self, address: Address, request: Request, answer_type: type[ResponseT]) -> ResponseT | None:
+    async def ask(self, address: Address, request: Request, response_type: type[ResponseT]) -> ResponseT | None:
         """None if the broker does not answer."""
         try:
             connection = await self._connection(address)
-            return await connection.ask(request, answer_type, timeout_s=self._answer_s)
+            return await connection.ask(request, response_type, timeout_s=self._response_s)
         except (ConnectionLost, KafkaError):
             return None
 
     async def _connection(self, address: Address) -> ClientConnection:
         found = self._open.get(address)
         if found is None or found.is_closed:
-            found = await ClientConnection.open(self._network, *address, CLIENT_ID, timeout_s=self._answer_s)
+            found = await ClientConnection.open(self._network, *address, CLIENT_ID, timeout_s=self._response_s)
             self._open[address] = found
         return found
 
@@ -68,10 +68,10 @@ class Connections:
         self._open.clear()
 
 
-class ClusterAnswers(NamedTuple):
+class ClusterResponses(NamedTuple):
     """State of the cluster according to the responses of its brokers."""
 
-    answers: Mapping[Address, MetadataResponse]
+    responses: Mapping[Address, MetadataResponse]
     """Metadata of the brokers that answered."""
     cluster_id: str | None
     controller: BrokerId | None
@@ -86,22 +86,22 @@ class ClusterAnswers(NamedTuple):
     """Reasons why log directories are offline, by broker and path."""
 
 
-async def query_cluster(connections: Connections, addresses: Iterable[Address]) -> ClusterAnswers:
+async def query_cluster(connections: Connections, addresses: Iterable[Address]) -> ClusterResponses:
     """The cluster of the brokers at these addresses, including brokers that only the metadata names."""
     asked = set(addresses)
-    answers = await _metadata(connections, asked)
-    named = {Address(broker.host, broker.port) for answer in answers.values() for broker in answer.brokers}
-    answers |= await _metadata(connections, named - asked)
-    truth = _best(answers)
+    responses = await _metadata(connections, asked)
+    named = {Address(broker.host, broker.port) for response in responses.values() for broker in response.brokers}
+    responses |= await _metadata(connections, named - asked)
+    truth = _best(responses)
     if truth is None:
-        return ClusterAnswers(answers, None, None, {}, [], {}, {})
+        return ClusterResponses(responses, None, None, {}, [], {}, {})
     members = {broker.node_id: Address(broker.host, broker.port) for broker in truth.brokers}
-    reachable = {broker_id: address for broker_id, address in members.items() if address in answers}
+    reachable = {broker_id: address for broker_id, address in members.items() if address in responses}
     log_dirs = await _log_dirs(connections, reachable)
     suspensions = {broker_id: found.suspension for broker_id, found in log_dirs.items() if found.suspension}
     controller = None if truth.controller_id == NO_BROKER else truth.controller_id
-    return ClusterAnswers(
-        answers,
+    return ClusterResponses(
+        responses,
         truth.cluster_id,
         None if controller in suspensions else controller,
         members,
@@ -124,26 +124,26 @@ async def _log_dirs(
     connections: Connections, brokers: Mapping[BrokerId, Address]
 ) -> dict[BrokerId, DescribeLogDirsResponse]:
     request = DescribeLogDirsRequest(topics=None)
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(connections.ask(address, request, DescribeLogDirsResponse) for address in brokers.values())
     )
-    return {broker_id: answer for broker_id, answer in zip(brokers, answers, strict=True) if answer is not None}
+    return {broker_id: response for broker_id, response in zip(brokers, responses, strict=True) if response is not None}
 
 
 async def _metadata(connections: Connections, addresses: set[Address]) -> dict[Address, MetadataResponse]:
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     asked = list(addresses)
-    answers = await asyncio.gather(*(connections.ask(address, request, MetadataResponse) for address in asked))
-    return {address: answer for address, answer in zip(asked, answers, strict=True) if answer is not None}
+    responses = await asyncio.gather(*(connections.ask(address, request, MetadataResponse) for address in asked))
+    return {address: response for address, response in zip(asked, responses, strict=True) if response is not None}
 
 
-def _best(answers: Mapping[Address, MetadataResponse]) -> MetadataResponse | None:
+def _best(responses: Mapping[Address, MetadataResponse]) -> MetadataResponse | None:
     """The controller's metadata if it answered: it is the most recent."""
-    for address, answer in answers.items():
-        for broker in answer.brokers:
-            if broker.node_id == answer.controller_id and (broker.host, broker.port) == address:
-                return answer
-    return max(answers.values(), key=lambda answer: len(answer.brokers), default=None)
+    for address, response in responses.items():
+        for broker in response.brokers:
+            if broker.node_id == response.controller_id and (broker.host, broker.port) == address:
+                return response
+    return max(responses.values(), key=lambda response: len(response.brokers), default=None)
 
 
 async def _partitions(
@@ -177,10 +177,10 @@ async def _moves(
     if controller is None:
         return {}
     request = ListPartitionReassignmentsRequest(topics=None)
-    answer = await connections.ask(controller, request, ListPartitionReassignmentsResponse)
+    response = await connections.ask(controller, request, ListPartitionReassignmentsResponse)
     return {
         TopicPartition(topic.name, each.partition_index): each
-        for topic in (answer.topics if answer else [])
+        for topic in (response.topics if response else [])
         for each in topic.partitions
     }
 
@@ -231,10 +231,10 @@ async def _latest(
         by_topic.setdefault(topic, []).append(ListOffsetsPartition(partition_index=partition, timestamp=LATEST))
     topics = [ListOffsetsTopic(name=topic, partitions=wanted) for topic, wanted in by_topic.items()]
     request = ListOffsetsRequest(replica_id=replica_id, topics=topics)
-    answer = await connections.ask(address, request, ListOffsetsResponse)
+    response = await connections.ask(address, request, ListOffsetsResponse)
     return {
         TopicPartition(topic.name, partition.partition_index): partition.offset
-        for topic in (answer.topics if answer else [])
+        for topic in (response.topics if response else [])
         for partition in topic.partitions
         if partition.error_code == NO_ERROR
     }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tidelog.cli.command_error import CommandError
-from tidelog.cli.local_cluster.plan import refuse_reserved
+from tidelog.cli.local_cluster.plan import reject_reserved
 
 
 def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str]:
@@ -24,7 +24,7 @@ def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str
     for override in overrides:
         name, _, value = override.partition("=")
         settings[name.strip()] = value.strip()
-    refuse_reserved(settings)
+    reject_reserved(settings)
     try:
         load_broker_settings(config, overrides)
     except SettingsError as error:

@@ -11,8 +11,8 @@ from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirector
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.processes import POLL_S, wait_until_gone
-from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_broker
-from tidelog.cli.local_cluster.stopping import LONGEST_STOP_S, stop, stop_order
+from tidelog.cli.local_cluster.starting import reject_taken_ports, start_broker
+from tidelog.cli.local_cluster.stopping import MAX_STOP_S, stop, stop_order
 from tidelog.runtime.process_identity import ProcessIdentity, is_running, send
 
 KILLED_S = 10.0
@@ -38,7 +38,7 @@ def down(options: argparse.Namespace) -> int:
 def _end_supervisor(identity: ProcessIdentity, running: dict[int, BrokerProcess]) -> None:
     """The supervisor stops the brokers: if another process did, it would restart them or report them as crashed."""
     send(identity, signal.SIGTERM)
-    deadline = time.monotonic() + LONGEST_STOP_S
+    deadline = time.monotonic() + MAX_STOP_S
     waiting = list(running.values())
     while is_running(identity) and time.monotonic() < deadline:
         for process in [process for process in waiting if not process.is_running]:
@@ -68,7 +68,7 @@ def _controller(data: DataDirectory, plan: Plan) -> int | None:
 def kill_broker(options: argparse.Namespace) -> int:
     data = DataDirectory(options.data)
     plan = data.require_plan()
-    _refuse_unknown(options.broker, data, plan)
+    _reject_unknown(options.broker, data, plan)
     process = data.running_brokers(plan).get(options.broker)
     if process is None:
         raise CommandError(
@@ -92,19 +92,19 @@ def kill_broker(options: argparse.Namespace) -> int:
 def start(options: argparse.Namespace) -> int:
     data = DataDirectory(options.data)
     plan = data.require_plan()
-    _refuse_unknown(options.broker, data, plan)
+    _reject_unknown(options.broker, data, plan)
     with data.operation():
         found = data.running_brokers(plan).get(options.broker)
         if found is not None:
             raise CommandError(f"broker {options.broker} is already running (pid {found.identity.pid})")
-        refuse_taken_ports(plan, [options.broker])
+        reject_taken_ports(plan, [options.broker])
         process = start_broker(data, plan, options.broker)
     from tidelog.cli.local_cluster.foreground import wait_for_one
 
     return 0 if wait_for_one(data, process, print) else 1
 
 
-def _refuse_unknown(broker_id: int, data: DataDirectory, plan: Plan) -> None:
+def _reject_unknown(broker_id: int, data: DataDirectory, plan: Plan) -> None:
     if broker_id not in plan.broker_ids:
         known = "only broker 1" if plan.brokers == 1 else f"brokers 1 to {plan.brokers}"
         raise CommandError(f"{data.name} has no broker {broker_id}; it has {known}")

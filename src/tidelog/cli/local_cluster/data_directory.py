@@ -232,7 +232,7 @@ class DataDirectory:
             " `tidelog down`"
         )
 
-    def refuse_second_supervisor(self) -> None:
+    def reject_second_supervisor(self) -> None:
         if self.supervisor() is not None:
             raise CommandError(self._supervised())
 

@@ -18,7 +18,7 @@ from tidelog.cli.local_cluster.supervisor import Supervisor
 from tidelog.cli.local_cluster.up import metrics_line, ready_line
 from tidelog.runtime.socket_network import SocketNetwork
 
-LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 CHECK_INTERVAL_S = 1.0
 MAX_REFRESH_SHARE = 0.05
 """Refreshing takes at most this share of the time, however many partitions there are."""
@@ -26,7 +26,7 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def new_connections() -> Connections:
-    return Connections(SocketNetwork(LARGEST_ANSWER_BYTES))
+    return Connections(SocketNetwork(MAX_RESPONSE_BYTES))
 
 
 class StopSignals:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from tidelog.cli.local_cluster.broker_queries import ClusterAnswers, Connections, query_cluster
+from tidelog.cli.local_cluster.broker_queries import ClusterResponses, Connections, query_cluster
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
 from tidelog.cli.local_cluster.view import BrokerState, BrokerView, ClusterView
@@ -19,7 +19,7 @@ async def inspect_local_cluster(connections: Connections, data: DataDirectory, p
     return _view(findings, brokers)
 
 
-def _view(findings: ClusterAnswers, brokers: Sequence[BrokerView]) -> ClusterView:
+def _view(findings: ClusterResponses, brokers: Sequence[BrokerView]) -> ClusterView:
     return ClusterView(
         findings.cluster_id,
         findings.controller,
@@ -32,14 +32,14 @@ def _view(findings: ClusterAnswers, brokers: Sequence[BrokerView]) -> ClusterVie
     )
 
 
-def _local_broker(broker_id: int, plan: Plan, process: BrokerProcess | None, findings: ClusterAnswers) -> BrokerView:
+def _local_broker(broker_id: int, plan: Plan, process: BrokerProcess | None, findings: ClusterResponses) -> BrokerView:
     if process is None:
         return BrokerView(broker_id, HOST, plan.port_of(broker_id), None, BrokerState.DOWN)
     state = _state(process, findings)
     return BrokerView(broker_id, process.host, process.port, process.identity.pid, state)
 
 
-def _state(process: BrokerProcess, findings: ClusterAnswers) -> BrokerState:
+def _state(process: BrokerProcess, findings: ClusterResponses) -> BrokerState:
     if is_stopped(process.identity):
         return BrokerState.PAUSED
     if process.broker_id not in findings.members:
@@ -47,10 +47,10 @@ def _state(process: BrokerProcess, findings: ClusterAnswers) -> BrokerState:
     return _member_state(process.broker_id, Address(process.host, process.port), findings)
 
 
-def _member_state(broker_id: int, address: Address, findings: ClusterAnswers) -> BrokerState:
+def _member_state(broker_id: int, address: Address, findings: ClusterResponses) -> BrokerState:
     if broker_id in findings.suspensions:
         return BrokerState.SUSPENDED
-    return BrokerState.UP if address in findings.answers else BrokerState.SILENT
+    return BrokerState.UP if address in findings.responses else BrokerState.SILENT
 
 
 async def inspect_remote_cluster(connections: Connections, bootstrap: Sequence[Address]) -> ClusterView:

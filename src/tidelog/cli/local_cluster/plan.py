@@ -10,7 +10,7 @@ DEFAULT_BROKERS = 3
 DEFAULT_PORT = 29092
 HOST = "127.0.0.1"
 LAST_PORT = 65_535
-MOST_BROKERS = 100
+MAX_BROKERS = 100
 METRICS_PORT_OFFSET = 100
 """Offset from the client port to the metrics port of a broker."""
 PLAN_VERSION = 1
@@ -65,8 +65,8 @@ def resolve_plan(requested: PlanOptions, stored: Plan | None, data: str) -> Plan
     brokers = brokers if requested.brokers is None else requested.brokers
     port = port if requested.port is None else requested.port
     plan = Plan(brokers, port, stored.zookeeper if stored else requested.zookeeper)
-    if not 1 <= brokers <= MOST_BROKERS:
-        raise CommandError(f"--brokers {brokers}: must be between 1 and {MOST_BROKERS}")
+    if not 1 <= brokers <= MAX_BROKERS:
+        raise CommandError(f"--brokers {brokers}: must be between 1 and {MAX_BROKERS}")
     if not (port > 0 and plan.port_of(brokers) <= LAST_PORT):
         raise CommandError(f"--port {port}: ports {port} to {plan.port_of(brokers)} must be between 1 and {LAST_PORT}")
     return plan
@@ -106,7 +106,7 @@ def default_settings(brokers: int) -> dict[str, str]:
     }
 
 
-def refuse_reserved(names: Mapping[str, str]) -> None:
+def reject_reserved(names: Mapping[str, str]) -> None:
     for name in names:
         if name in RESERVED_SETTINGS:
             raise CommandError(f"{name} cannot be set: `tidelog up` sets it for each broker; {RESERVED_SETTINGS[name]}")

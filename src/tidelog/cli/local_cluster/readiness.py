@@ -13,10 +13,10 @@ from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.types import NO_BROKER
 
 FIRST_POLL_S = 0.01
-LONGEST_POLL_S = 0.1
+MAX_POLL_S = 0.1
 POLL_GROWTH = 1.05
-LONGEST_START_S = 120.0
-LONGEST_ELECTION_S = 10.0
+MAX_START_S = 120.0
+MAX_ELECTION_S = 10.0
 """Upper limit: a partition that lost all its replicas must not block the start for longer."""
 
 
@@ -31,7 +31,7 @@ async def wait_until_ready(
     on_ready: Callable[[BrokerProcess], None],
 ) -> None:
     """Waits until every broker answers and knows all others and the controller."""
-    deadline = time.monotonic() + LONGEST_START_S
+    deadline = time.monotonic() + MAX_START_S
     try:
         async with asyncio.TaskGroup() as group:
             for process in processes.values():
@@ -54,11 +54,11 @@ async def _wait_for_one(
             raise BrokerEnded(f"broker {process.broker_id} did not start: {exit_reason(data, process.broker_id)}")
         if time.monotonic() > deadline:
             raise CommandError(
-                f"broker {process.broker_id} is not ready after {LONGEST_START_S:.0f} s and keeps running;"
+                f"broker {process.broker_id} is not ready after {MAX_START_S:.0f} s and keeps running;"
                 f" see its log: {data.log_file(process.broker_id)}"
             )
         await asyncio.sleep(poll_s)
-        poll_s = min(LONGEST_POLL_S, poll_s * POLL_GROWTH)
+        poll_s = min(MAX_POLL_S, poll_s * POLL_GROWTH)
     on_ready(process)
 
 
@@ -67,11 +67,11 @@ async def _ask(connections: Connections, process: BrokerProcess) -> MetadataResp
     return await connections.ask(Address(process.host, process.port), request, MetadataResponse)
 
 
-def _sees_all_brokers(answer: MetadataResponse | None, processes: Mapping[int, BrokerProcess]) -> bool:
-    if answer is None:
+def _sees_all_brokers(response: MetadataResponse | None, processes: Mapping[int, BrokerProcess]) -> bool:
+    if response is None:
         return False
-    members = {(broker.node_id, broker.port) for broker in answer.brokers}
-    controller_is_there = any(broker.node_id == answer.controller_id for broker in answer.brokers)
+    members = {(broker.node_id, broker.port) for broker in response.brokers}
+    controller_is_there = any(broker.node_id == response.controller_id for broker in response.brokers)
     return controller_is_there and members >= {(each.broker_id, each.port) for each in processes.values()}
 
 
@@ -82,19 +82,19 @@ async def wait_until_writable(
 
     From then on new topics get replicas on ready brokers, and existing topics accept writes.
     """
-    deadline = time.monotonic() + LONGEST_ELECTION_S
+    deadline = time.monotonic() + MAX_ELECTION_S
     for process in processes.values():
         while time.monotonic() < deadline:
-            answer = await _ask(connections, process)
-            if _sees_all_brokers(answer, processes) and _is_writable(answer, min_in_sync_replicas):
+            response = await _ask(connections, process)
+            if _sees_all_brokers(response, processes) and _is_writable(response, min_in_sync_replicas):
                 break
             await asyncio.sleep(FIRST_POLL_S)
 
 
-def _is_writable(answer: MetadataResponse | None, min_in_sync_replicas: int) -> bool:
-    return answer is not None and all(
+def _is_writable(response: MetadataResponse | None, min_in_sync_replicas: int) -> bool:
+    return response is not None and all(
         partition.leader_id != NO_BROKER
         and len(partition.isr_nodes) >= min(min_in_sync_replicas, len(partition.replica_nodes))
-        for topic in answer.topics
+        for topic in response.topics
         for partition in topic.partitions
     )

@@ -16,7 +16,7 @@ from tidelog.cli.local_cluster.view import (
 )
 from tidelog.terminal.live_display import LiveDisplay, supports_live_display, write_line
 
-FEWEST_PARTITION_LINES = 3
+MIN_PARTITION_LINES = 3
 
 
 class Screen(Protocol):
@@ -59,7 +59,7 @@ class TerminalScreen:
 def picture(view: ClusterView, columns: int, rows: int) -> list[str]:
     """As much as fits: all brokers, then partitions, unhealthy ones first."""
     head = [*broker_lines(view, columns), "", *summary_lines(view)]
-    room = max(FEWEST_PARTITION_LINES, rows - len(head) - 2)
+    room = max(MIN_PARTITION_LINES, rows - len(head) - 2)
     worth_showing = [partition for partition in view.partitions if partition.is_shown_by_default]
     ordered = sorted(worth_showing, key=lambda partition: partition.is_healthy)
     shown = _fitting(ordered, room, lambda partition: 1 + len(reason_lines(partition, view.at_ms, columns)))

@@ -9,7 +9,7 @@ from tidelog.cli.local_cluster.plan import HOST, Plan
 from tidelog.cli.local_cluster.processes import start_detached
 
 
-def refuse_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:
+def reject_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:
     for broker_id in broker_ids:
         port = plan.port_of(broker_id)
         obstacle = _obstacle(port)
@@ -51,7 +51,7 @@ def start_missing(data: DataDirectory, plan: Plan) -> dict[int, BrokerProcess]:
     """Starts every broker that is not running. Ports are checked first: if one is in use, no broker is started."""
     running = data.running_brokers(plan)
     missing = [broker_id for broker_id in plan.broker_ids if broker_id not in running]
-    refuse_taken_ports(plan, missing)
+    reject_taken_ports(plan, missing)
     return {broker_id: start_broker(data, plan, broker_id) for broker_id in missing}
 
 

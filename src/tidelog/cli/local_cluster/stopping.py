@@ -9,7 +9,7 @@ from tidelog.cli.local_cluster.data_directory import BrokerProcess
 from tidelog.cli.local_cluster.processes import POLL_S, reap
 from tidelog.runtime.process_identity import is_running, send
 
-LONGEST_STOP_S = 60.0
+MAX_STOP_S = 60.0
 
 
 def stop_order(processes: Iterable[BrokerProcess], controller: int | None) -> list[list[BrokerProcess]]:
@@ -33,7 +33,7 @@ def ask_to_stop(process: BrokerProcess) -> None:
 
 
 def _wait(group: Sequence[BrokerProcess], say: Callable[[str], None]) -> None:
-    deadline = time.monotonic() + LONGEST_STOP_S
+    deadline = time.monotonic() + MAX_STOP_S
     waiting = list(group)
     while waiting:
         reap()
@@ -42,7 +42,7 @@ def _wait(group: Sequence[BrokerProcess], say: Callable[[str], None]) -> None:
             waiting.remove(process)
         if waiting and time.monotonic() > deadline:
             raise CommandError(
-                f"broker {waiting[0].broker_id} has not stopped after {LONGEST_STOP_S:.0f} s;"
+                f"broker {waiting[0].broker_id} has not stopped after {MAX_STOP_S:.0f} s;"
                 f" kill it with `tidelog kill {waiting[0].broker_id}`"
             )
         time.sleep(POLL_S if waiting else 0)

@@ -9,11 +9,11 @@ from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirector
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.processes import reap
-from tidelog.cli.local_cluster.starting import exit_reason, refuse_taken_ports, start_broker
+from tidelog.cli.local_cluster.starting import exit_reason, reject_taken_ports, start_broker
 
 CHECK_INTERVAL_S = 0.2
 FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0
 STEADY_S = 60.0
 """A broker that ran this long was healthy: the next restart is immediate again."""
 
@@ -73,7 +73,7 @@ class Supervisor:
             with self._data.operation():
                 if broker_id in self._data.running_brokers(self._plan):
                     return
-                refuse_taken_ports(self._plan, [broker_id])
+                reject_taken_ports(self._plan, [broker_id])
                 self._seen[broker_id] = start_broker(self._data, self._plan, broker_id)
         except CommandError as error:
             self._say(f"broker {broker_id} cannot be restarted yet: {error}")
@@ -99,7 +99,7 @@ class RestartPause:
     def on_started(self, now: float) -> None:
         self._started_at = now
         self._due_at = None
-        self._pause_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, self._pause_s * 2))
+        self._pause_s = min(MAX_PAUSE_S, max(FIRST_PAUSE_S, self._pause_s * 2))
 
 
 def _ending(code: int | None) -> str:

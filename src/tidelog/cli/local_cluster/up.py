@@ -10,7 +10,7 @@ from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirector
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan, PlanOptions, resolve_plan
 from tidelog.cli.local_cluster.processes import start_detached
-from tidelog.cli.local_cluster.starting import refuse_taken_ports, start_missing
+from tidelog.cli.local_cluster.starting import reject_taken_ports, start_missing
 
 SUPERVISOR_MODULE = "tidelog.cli.local_cluster.detached_supervisor"
 SUPERVISOR_START_S = 10.0
@@ -45,11 +45,11 @@ def validate_arguments(data: DataDirectory, requested: PlanOptions, *, detach: b
                 f"broker {broker_id} of {data.name} runs on port {process.port};"
                 " stop the cluster with `tidelog down` before you change --port"
             )
-    refuse_taken_ports(plan, [broker_id for broker_id in plan.broker_ids if broker_id not in running])
+    reject_taken_ports(plan, [broker_id for broker_id in plan.broker_ids if broker_id not in running])
     supervisor = data.supervisor()
     is_kept_up = supervisor is not None and supervisor.restart
     if not detach or (restart and not is_kept_up):
-        data.refuse_second_supervisor()
+        data.reject_second_supervisor()
     return plan
 
 

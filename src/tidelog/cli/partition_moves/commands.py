@@ -63,7 +63,7 @@ def _plan(survey: Survey, options: argparse.Namespace) -> Plan:
     if options.plan is not None:
         return _plan_from_file(options.plan, survey)
     drained, added = frozenset(options.drain), frozenset(options.add_broker)
-    _refuse_unknown_brokers(survey, drained, added)
+    _reject_unknown_brokers(survey, drained, added)
     movable = _selected(survey, options.topics)
     try:
         return plan_moves(survey.load, Goal(options.by), drained=drained, added=added, movable=movable)
@@ -79,7 +79,7 @@ def _plan_from_file(name: str, survey: Survey) -> Plan:
         raise CommandError(f"cannot read the plan {name}: {reason}") from None
     plan = parse_plan(text, "standard input" if name == "-" else name)
     for topic_partition, replicas in plan.items():
-        _refuse_unknown_partition(survey, topic_partition)
+        _reject_unknown_partition(survey, topic_partition)
         known = survey.brokers.keys() | set(survey.partitions[topic_partition].replicas)
         for broker in replicas:
             if broker not in known:
@@ -90,14 +90,14 @@ def _plan_from_file(name: str, survey: Survey) -> Plan:
     return {each: replicas for each, replicas in plan.items() if survey.partitions[each].replicas != replicas}
 
 
-def _refuse_unknown_partition(survey: Survey, topic_partition: TopicPartition) -> None:
+def _reject_unknown_partition(survey: Survey, topic_partition: TopicPartition) -> None:
     if topic_partition not in survey.partitions:
         topic, partition = topic_partition
         count = sum(each.topic == topic for each in survey.partitions)
         raise no_such_partition(topic, count, partition) if count else no_such_topic(topic)
 
 
-def _refuse_unknown_brokers(survey: Survey, drained: Collection[BrokerId], added: Collection[BrokerId]) -> None:
+def _reject_unknown_brokers(survey: Survey, drained: Collection[BrokerId], added: Collection[BrokerId]) -> None:
     hosting = {each for partition in survey.partitions.values() for each in partition.replicas}
     up = ids_text(sorted(survey.brokers))
     for broker in sorted(added):
@@ -138,12 +138,12 @@ async def _carry_out(cluster: Cluster, moves: list[Move], options: argparse.Name
     throttled = {move.topic_partition: ThrottledMove(move.before, move.added) for move in moves if move.added}
     if options.throttle is not None and throttled:
         await throttle.set(options.throttle, throttled)
-    refused = await ReassignmentAdmin(cluster).alter({move.topic_partition: move.after for move in moves})
-    accepted = [move for move in moves if move.topic_partition not in refused]
+    rejected = await ReassignmentAdmin(cluster).alter({move.topic_partition: move.after for move in moves})
+    accepted = [move for move in moves if move.topic_partition not in rejected]
     if not accepted:
         await throttle.remove(await throttle.find({each.topic for each in throttled}))
-    if refused:
-        _report_refused(refused, len(moves))
+    if rejected:
+        _report_rejected(rejected, len(moves))
     progress = Progress(
         [Copy(move.topic_partition, move.before, move.added, move.removed, move.size_bytes) for move in accepted]
     )
@@ -154,12 +154,12 @@ async def _carry_out(cluster: Cluster, moves: list[Move], options: argparse.Name
     _print(options, f"moved: {progress.line}", {"state": "completed", **progress.as_json()})
 
 
-def _report_refused(refused: Mapping[TopicPartition, KafkaError], asked: int) -> None:
-    for error in list(refused.values())[:ERRORS_SHOWN]:
+def _report_rejected(rejected: Mapping[TopicPartition, KafkaError], asked: int) -> None:
+    for error in list(rejected.values())[:ERRORS_SHOWN]:
         note(f"refused: {error}")
-    if len(refused) == asked:
+    if len(rejected) == asked:
         raise CommandError("the cluster refused the whole plan; nothing was changed")
-    note(f"the cluster refused {plural(len(refused), 'partition')}; the others are being moved")
+    note(f"the cluster refused {plural(len(rejected), 'partition')}; the others are being moved")
 
 
 async def _follow(cluster: Cluster, progress: Progress, options: argparse.Namespace) -> None:
@@ -250,16 +250,16 @@ async def _cancel(cluster: Cluster, survey: Survey, options: argparse.Namespace)
     chosen = [each for each in survey.ongoing if options.topics is None or each.topic in options.topics]
     if not chosen:
         return _print(options, "no partition is being moved", {"state": "idle"})
-    refused = await ReassignmentAdmin(cluster).alter(dict.fromkeys(chosen))
-    for error in list(refused.values())[:ERRORS_SHOWN]:
+    rejected = await ReassignmentAdmin(cluster).alter(dict.fromkeys(chosen))
+    for error in list(rejected.values())[:ERRORS_SHOWN]:
         note(f"not cancelled: {error}")
-    if len(chosen) == len(survey.ongoing) and not refused:
+    if len(chosen) == len(survey.ongoing) and not rejected:
         await _remove_throttles(cluster, {each.topic for each in survey.partitions})
-    count = len(chosen) - len(refused)
+    count = len(chosen) - len(rejected)
     text = f"cancelled {plural(count, 'move')}: the replicas stay on their brokers"
-    _print(options, text, {"state": "cancelled", "cancelled": count, "refused": [str(each) for each in refused]})
-    if refused:
-        raise CommandError(f"{plural(len(refused), 'move')} could not be cancelled")
+    _print(options, text, {"state": "cancelled", "cancelled": count, "refused": [str(each) for each in rejected]})
+    if rejected:
+        raise CommandError(f"{plural(len(rejected), 'move')} could not be cancelled")
     return None
 
 

@@ -142,8 +142,8 @@ class Admin:
     async def describe_log_dirs(self) -> dict[BrokerId, DescribeLogDirsResponse | KafkaError | ConnectionLost]:
         """The response of every live broker, or the error of one that does not respond."""
         metadata = await self._retrying("asking for the brokers", self._cluster.refresh)
-        answers = await asyncio.gather(*(self._log_dirs_of(broker_id) for broker_id in metadata.brokers))
-        return dict(zip(metadata.brokers, answers, strict=True))
+        responses = await asyncio.gather(*(self._log_dirs_of(broker_id) for broker_id in metadata.brokers))
+        return dict(zip(metadata.brokers, responses, strict=True))
 
     async def _log_dirs_of(self, broker_id: BrokerId) -> DescribeLogDirsResponse | KafkaError | ConnectionLost:
         try:

@@ -136,12 +136,12 @@ class ReassignmentAdmin:
 
     async def replica_sizes(self) -> dict[tuple[TopicPartition, BrokerId], int]:
         """Bytes of every replica whose broker answers."""
-        answers = await Admin(self._cluster, timeout_s=self._timeout_s).describe_log_dirs()
+        responses = await Admin(self._cluster, timeout_s=self._timeout_s).describe_log_dirs()
         return {
             (TopicPartition(topic.name, each.partition_index), broker_id): each.partition_size
-            for broker_id, answer in answers.items()
-            if isinstance(answer, DescribeLogDirsResponse)
-            for directory in answer.results
+            for broker_id, response in responses.items()
+            if isinstance(response, DescribeLogDirsResponse)
+            for directory in response.results
             for topic in directory.topics
             for each in topic.partitions
             if not each.is_future_key

@@ -132,7 +132,7 @@ class BrokerFetcher:
                 for position in list(self._positions.values()):
                     self._drop(position, error)
                 continue
-            if self._session.on_answer(response):
+            if self._session.on_response(response):
                 self._backoff.reset()
                 await self._on_response(response)
             else:

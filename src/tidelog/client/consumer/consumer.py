@@ -91,13 +91,13 @@ class Consumer:
     async def _look_up(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not timestamps:
             return {}
-        answers = await list_offsets(
+        responses = await list_offsets(
             self._cluster,
             timestamps,
             isolation_level=self.settings.isolation_level,
             timeout_s=self.settings.lookup_timeout_s,
         )
-        return {key: answer.offset for key, answer in answers.items()}
+        return {key: response.offset for key, response in responses.items()}
 
     # ---- reading
 

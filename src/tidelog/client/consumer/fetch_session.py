@@ -104,7 +104,7 @@ class FetchSessionHandler:
             return None
         return SessionRequest(self._session_id, _after(self._epoch), [], [])
 
-    def on_answer(self, response: FetchResponse) -> bool:
+    def on_response(self, response: FetchResponse) -> bool:
         """False: the session is invalid, and the next request is a full one."""
         if response.error_code != NO_ERROR:
             if response.error_code == FetchSessionIdNotFound.code:

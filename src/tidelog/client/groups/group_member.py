@@ -159,10 +159,10 @@ class Membership(ABC):
         self.assigned = partitions
         self.changed.set()
 
-    async def _ask(self, request: Request, answer_type: type[R], timeout_s: float | None = None) -> R:
+    async def _ask(self, request: Request, response_type: type[R], timeout_s: float | None = None) -> R:
         """One attempt: a retry may need other content."""
         connection = await self._coordinators.connection(KeyType.GROUP, self.group_id)
-        return await connection.ask(request, answer_type, timeout_s=timeout_s or self.cluster.request_timeout_s)
+        return await connection.ask(request, response_type, timeout_s=timeout_s or self.cluster.request_timeout_s)
 
     @abstractmethod
     async def _heartbeat(self) -> float:

@@ -62,11 +62,11 @@ class BrokerConnection:
         )
         return self._connection
 
-    async def ask(self, request: Request, answer_type: type[ResponseT], timeout_s: float) -> ResponseT:
+    async def ask(self, request: Request, response_type: type[ResponseT], timeout_s: float) -> ResponseT:
         """Raises ConnectionLost for any reason without a response."""
         connection = await self.connected()
         try:
-            return await connection.ask(request, answer_type, timeout_s=timeout_s)
+            return await connection.ask(request, response_type, timeout_s=timeout_s)
         except UnsupportedVersion as error:
             raise ConnectionLost(error.message or str(error)) from error
 

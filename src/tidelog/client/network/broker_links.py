@@ -29,7 +29,7 @@ class BrokerLinks:
         self._connections: dict[BrokerId, BrokerConnection] = {}
 
     async def ask(
-        self, broker_id: BrokerId, request: Request, answer_type: type[ResponseT], timeout_s: float
+        self, broker_id: BrokerId, request: Request, response_type: type[ResponseT], timeout_s: float
     ) -> ResponseT:
         """Raises ConnectionLost for any reason without a response."""
         connection = self._connections.get(broker_id)
@@ -40,7 +40,7 @@ class BrokerLinks:
                 lambda: self._address_of(broker_id),
                 connect_timeout_s=CONNECT_TIMEOUT_S,
             )
-        return await connection.ask(request, answer_type, timeout_s)
+        return await connection.ask(request, response_type, timeout_s)
 
     def _address_of(self, broker_id: BrokerId) -> Address:
         broker = self._image().brokers.get(broker_id)

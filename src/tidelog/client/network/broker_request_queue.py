@@ -20,7 +20,7 @@ class Links(Protocol):
     """The part of `BrokerLinks` that queues need. Raises ConnectionLost for any reason without a response."""
 
     async def ask(
-        self, broker_id: BrokerId, request: Request, answer_type: type[ResponseT], timeout_s: float
+        self, broker_id: BrokerId, request: Request, response_type: type[ResponseT], timeout_s: float
     ) -> ResponseT: ...
 
 

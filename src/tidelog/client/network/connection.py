@@ -129,7 +129,7 @@ class ClientConnection:
     def send(
         self,
         request: Request,
-        on_answer: Callable[[Response], None],
+        on_response: Callable[[Response], None],
         on_lost: Callable[[ConnectionLost], None],
         *,
         version: int | None = None,
@@ -139,7 +139,7 @@ class ClientConnection:
         The request is flushed at the end of this loop turn, or of the wake-up if called within `on_answer`. Exactly
         one of the two callbacks is called, once, and never before this returns.
         """
-        self._send(request, on_answer, on_lost, version, is_kept=False)
+        self._send(request, on_response, on_lost, version, is_kept=False)
 
     def send_without_answer(self, request: Request, *, version: int | None = None) -> None:
         """For Produce with acks=0, which has no response."""
@@ -148,15 +148,15 @@ class ClientConnection:
     async def ask(
         self,
         request: Request,
-        answer_type: type[ResponseT],
+        response_type: type[ResponseT],
         *,
         timeout_s: float | None = None,
         version: int | None = None,
     ) -> ResponseT:
         """The response, in its own memory. Raises ConnectionLost; a timeout closes the connection."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        on_answer, on_lost = partial(set_result_unless_done, answer), partial(set_exception_unless_done, answer)
-        self._send(request, on_answer, on_lost, version, is_kept=True)
+        on_response, on_lost = partial(set_result_unless_done, answer), partial(set_exception_unless_done, answer)
+        self._send(request, on_response, on_lost, version, is_kept=True)
         try:
             async with asyncio.timeout(timeout_s):
                 response = await answer
@@ -164,15 +164,15 @@ class ClientConnection:
             self.close(f"{type(request).__name__} was not answered within {timeout_s:g} s")
             raise self._in_flight.lost() from None
         finally:
-            del answer, on_answer, on_lost  # else the traceback of an error would refer to the error
-        if not isinstance(response, answer_type):
+            del answer, on_response, on_lost  # else the traceback of an error would refer to the error
+        if not isinstance(response, response_type):
             raise TypeError(f"{type(request).__name__} is answered with {type(response).__name__}")
         return response
 
     def _send(
         self,
         request: Request,
-        on_answer: Callable[[Response], None],
+        on_response: Callable[[Response], None],
         on_lost: Callable[[ConnectionLost], None],
         version: int | None,
         *,
@@ -181,7 +181,7 @@ class ClientConnection:
         if version is None:
             version = self.version_of(type(request))
         decode = _decoder_of_answer(request.__api_key__, version)
-        pending = InFlightRequest(request, version, decode, on_answer, on_lost, is_kept=is_kept)
+        pending = InFlightRequest(request, version, decode, on_response, on_lost, is_kept=is_kept)
         self._in_flight.send(request, version, pending)
 
     async def drained(self) -> None:

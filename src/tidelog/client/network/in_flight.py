@@ -27,14 +27,14 @@ class ConnectionLost(Exception):
 class InFlightRequest:
     """A request without its response. Exactly one of `on_answer` and `on_lost` is called, once."""
 
-    __slots__ = ("api_key", "correlation_id", "decode", "is_kept", "on_answer", "on_lost", "version")
+    __slots__ = ("api_key", "correlation_id", "decode", "is_kept", "on_lost", "on_response", "version")
 
     def __init__(
         self,
         request: Request,
         version: int,
         decode: Decoder[Response],
-        on_answer: Callable[[Response], None],
+        on_response: Callable[[Response], None],
         on_lost: Callable[[ConnectionLost], None],
         is_kept: bool,
     ) -> None:
@@ -42,7 +42,7 @@ class InFlightRequest:
         self.version = version
         self.correlation_id = -1
         self.decode = decode
-        self.on_answer = on_answer
+        self.on_response = on_response
         self.on_lost = on_lost
         self.is_kept = is_kept
         """The caller keeps the response after its callback: decode it from a copy of the frame."""
@@ -115,7 +115,7 @@ class InFlightRequests:
             return
         self._pending.popleft()
         try:
-            pending.on_answer(response)
+            pending.on_response(response)
         except Exception:
             logger.exception(
                 "connection closed: cannot process response peer=%s api_key=%d", self.peer, pending.api_key

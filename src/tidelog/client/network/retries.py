@@ -11,7 +11,7 @@ from tidelog.runtime.randomness import Randomness
 T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
+MAX_PAUSE_S = 1.0
 JITTER_PERCENT = 20
 
 
@@ -23,7 +23,7 @@ class Backoff:
     """Pauses that double each time. `randomness` adds jitter, so that clients do not retry in step."""
 
     def __init__(
-        self, randomness: Randomness | None, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S
+        self, randomness: Randomness | None, first_s: float = FIRST_PAUSE_S, longest_s: float = MAX_PAUSE_S
     ) -> None:
         self._randomness = randomness
         self._first_s = first_s

@@ -97,13 +97,13 @@ class Cluster:
     # ---- requests
 
     async def ask_any(
-        self, request: Request, answer_type: type[ResponseT], *, timeout_s: float | None = None
+        self, request: Request, response_type: type[ResponseT], *, timeout_s: float | None = None
     ) -> ResponseT:
         """The response of the first broker that responds. Raises ConnectionLost with the reasons of all."""
         reasons = []
         for address in self._candidates():
             try:
-                return await self.ask_address(address, request, answer_type, timeout_s=timeout_s)
+                return await self.ask_address(address, request, response_type, timeout_s=timeout_s)
             except ConnectionLost as lost:
                 reasons.append(str(lost))
         raise ConnectionLost("; ".join(reasons))
@@ -118,13 +118,13 @@ class Cluster:
         return list(dict.fromkeys(known + self._bootstrap))
 
     async def ask_address(
-        self, address: Address, request: Request, answer_type: type[ResponseT], *, timeout_s: float | None = None
+        self, address: Address, request: Request, response_type: type[ResponseT], *, timeout_s: float | None = None
     ) -> ResponseT:
         connection = await self.connections.to(address)
-        return await connection.ask(request, answer_type, timeout_s=timeout_s or self.request_timeout_s)
+        return await connection.ask(request, response_type, timeout_s=timeout_s or self.request_timeout_s)
 
-    async def ask_broker(self, broker_id: BrokerId, request: Request, answer_type: type[ResponseT]) -> ResponseT:
-        return await self.ask_address(self.address_of(broker_id), request, answer_type)
+    async def ask_broker(self, broker_id: BrokerId, request: Request, response_type: type[ResponseT]) -> ResponseT:
+        return await self.ask_address(self.address_of(broker_id), request, response_type)
 
     def address_of(self, broker_id: BrokerId) -> Address:
         broker = self.metadata.brokers.get(broker_id)
@@ -132,10 +132,10 @@ class Cluster:
             raise LeaderNotAvailable(f"broker {broker_id} is not in the cluster at the moment")
         return broker.address
 
-    async def ask_controller(self, request: Request, answer_type: type[ResponseT]) -> ResponseT:
+    async def ask_controller(self, request: Request, response_type: type[ResponseT]) -> ResponseT:
         """Looks up the controller each time. Raises a retriable error if there is none."""
         metadata = await self.ask_topics([])
         controller = metadata.brokers.get(metadata.controller_id)
         if controller is None:
             raise NotController("the cluster has no controller at the moment")
-        return await self.ask_address(controller.address, request, answer_type)
+        return await self.ask_address(controller.address, request, response_type)

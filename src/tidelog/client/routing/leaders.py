@@ -25,7 +25,7 @@ async def ask_leaders(
     """All answers; raises the first error that is not retriable."""
     attempts = cluster.attempts(what, timeout_s)
     open_partitions = set(partitions)
-    answers: dict[TopicPartition, R] = {}
+    responses: dict[TopicPartition, R] = {}
     await cluster.topics_in_use({topic for topic, _ in open_partitions})
     while True:
         seen_version = cluster.metadata.version
@@ -34,10 +34,10 @@ async def ask_leaders(
             if isinstance(outcome, KafkaError | ConnectionLost):
                 failure = outcome
             else:
-                answers[topic_partition] = outcome
+                responses[topic_partition] = outcome
                 open_partitions.discard(topic_partition)
         if failure is None:
-            return answers
+            return responses
         await attempts.after(failure)
         try:
             await cluster.refresh(seen_version)

@@ -87,23 +87,23 @@ class ClusterMetadata(NamedTuple):
         return ClusterMetadata(self.version + 1, response.cluster_id, response.controller_id, brokers, topics, errors)
 
 
-def _topic(answer: MetadataResponseTopic, known: TopicMetadata | None) -> TopicMetadata:
-    partitions = {partition.partition_index: _partition(partition) for partition in answer.partitions}
-    if known is not None and known.topic_id == answer.topic_id:
+def _topic(response: MetadataResponseTopic, known: TopicMetadata | None) -> TopicMetadata:
+    partitions = {partition.partition_index: _partition(partition) for partition in response.partitions}
+    if known is not None and known.topic_id == response.topic_id:
         for partition, new in partitions.items():
             old = known.partitions.get(partition)
             # A broker with old metadata must not send the client back to an old leader (KIP-320).
             if old is not None and NO_LEADER_EPOCH < new.leader_epoch < old.leader_epoch:
                 partitions[partition] = old
-    return TopicMetadata(answer.name or "", answer.topic_id, answer.is_internal, partitions)
+    return TopicMetadata(response.name or "", response.topic_id, response.is_internal, partitions)
 
 
-def _partition(answer: MetadataResponsePartition) -> PartitionMetadata:
+def _partition(response: MetadataResponsePartition) -> PartitionMetadata:
     return PartitionMetadata(
-        answer.partition_index,
-        answer.leader_id,
-        answer.leader_epoch,
-        tuple(answer.replica_nodes),
-        tuple(answer.isr_nodes),
-        tuple(answer.offline_replicas),
+        response.partition_index,
+        response.leader_id,
+        response.leader_epoch,
+        tuple(response.replica_nodes),
+        tuple(response.isr_nodes),
+        tuple(response.offline_replicas),
     )

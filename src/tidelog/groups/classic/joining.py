@@ -122,7 +122,7 @@ class Joining:
             self._groups.pop(group.group_id, None)
             instead.fail(reply, coordinator_error(error))
 
-        effects.on_refused = forget
+        effects.on_rejected = forget
 
     # ---- new members
 
@@ -222,7 +222,7 @@ class Joining:
     ) -> None:
         """Write the generation with the new member id, without a rebalance."""
         write_group(group, {member.member_id: member.assignment for member in group.members.values()}, effects)
-        others = [answer for answer in effects.answers if answer.reply is not reply]
+        others = [response for response in effects.responses if response.reply is not reply]
 
         def revert(error: KafkaError, instead: Effects) -> None:
             logger.warning(
@@ -231,10 +231,10 @@ class Joining:
             group.replace(new, old)
             old.timer_due_ms = None
             group.keep_alive(old, instead)
-            instead.answers.extend(others)
+            instead.responses.extend(others)
             instead.fail(reply, coordinator_error(error))
 
-        effects.on_refused = revert
+        effects.on_rejected = revert
 
 
 def _member_of(member_id: str, request: JoinGroupRequest, caller: Caller) -> ClassicMember:

@@ -111,7 +111,7 @@ class ClassicProtocol:
         for member, reply in replies:
             effects.answer(reply, _synced(group, assignments.get(member.member_id, NO_ASSIGNMENT)))
             group.keep_alive(member, effects)
-        effects.on_refused = revert
+        effects.on_rejected = revert
         effects.after_commit.append(lambda: self.rebalances.on_assigned(group))
 
     # ---- Heartbeat

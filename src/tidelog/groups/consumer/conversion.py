@@ -53,15 +53,15 @@ def upgrade(classic: ClassicGroup, settings: GroupSettings, image: ClusterImage,
 
 
 def _check_upgrade(classic: ClassicGroup, settings: GroupSettings) -> None:
-    refusal = None
+    rejection = None
     if settings.group_consumer_migration_policy.lower() not in UPGRADES:
-        refusal = "online upgrade is disabled."
+        rejection = "online upgrade is disabled."
     elif not classic.is_of_consumers:
-        refusal = "the group does not use the consumer embedded protocol."
+        rejection = "the group does not use the consumer embedded protocol."
     elif len(classic.members) > settings.group_consumer_max_size:
-        refusal = "the group size exceeds the consumer group maximum size."
-    if refusal is not None:
-        raise GroupIdNotFound(f"Cannot upgrade classic group {classic.group_id} to consumer group because {refusal}")
+        rejection = "the group size exceeds the consumer group maximum size."
+    if rejection is not None:
+        raise GroupIdNotFound(f"Cannot upgrade classic group {classic.group_id} to consumer group because {rejection}")
 
 
 def _consumer_group_of(classic: ClassicGroup, image: ClusterImage) -> ConsumerGroup:

@@ -42,7 +42,7 @@ class Heartbeats:
         except KafkaError as error:
             # Discard the effects of the refused request.
             effects.records.clear()
-            effects.answers.clear()
+            effects.responses.clear()
             effects.timers.clear()
             effects.fail(reply, error)
         else:
@@ -87,8 +87,8 @@ class Heartbeats:
     def _upgraded(self, classic: ClassicGroup, effects: Effects) -> ConsumerGroup:
         try:
             return conversion.upgrade(classic, self._memberships.settings(), self._memberships.image(), effects)
-        except GroupIdNotFound as refusal:
-            logger.info("refused upgrade of classic group group=%s reason=%s", classic.group_id, refusal)
+        except GroupIdNotFound as rejection:
+            logger.info("refused upgrade of classic group group=%s reason=%s", classic.group_id, rejection)
             raise
 
     def _find_or_join(

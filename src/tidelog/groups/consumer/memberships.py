@@ -154,7 +154,7 @@ class Memberships:
             self.timers.forget(group.group_id, member.member_id, effects)
         gone_ids = {member.member_id for member in gone}
         remaining = [member for member_id, member in group.members.items() if member_id not in gone_ids]
-        effects.on_refused = partial(self._keep, group, effects)
+        effects.on_rejected = partial(self._keep, group, effects)
         if conversion.may_downgrade(remaining, self.settings(), group.group_id):
             targets = [(member, group.targets.get(member.member_id, {})) for member in remaining]
             conversion.downgrade(group, targets, self.image(), effects)
@@ -165,10 +165,10 @@ class Memberships:
         draft.remove_members(gone)
         draft.refresh(is_bumped=True)
 
-    def _keep(self, group: ConsumerGroup, refused: Effects, error: KafkaError, instead: Effects) -> None:
+    def _keep(self, group: ConsumerGroup, rejected: Effects, error: KafkaError, instead: Effects) -> None:
         """The removal was not written: restart the timers, so that silent members are detected again."""
-        for answer in refused.answers:
-            instead.fail(answer.reply, error)
+        for response in rejected.responses:
+            instead.fail(response.reply, error)
         for member in group.members.values():
             self.keep_alive(group.group_id, member, instead)
             self.expect_revocation(group.group_id, member, instead)

@@ -84,14 +84,14 @@ class ConsumerProtocol:
         tombstones = Effects(effects.now_ms)
         group.write_tombstones(tombstones)
         effects.records[:0] = tombstones.records
-        forget_new_group = effects.on_refused
+        forget_new_group = effects.on_rejected
         assert forget_new_group is not None
 
         def revert(error: KafkaError, instead: Effects) -> None:
             forget_new_group(error, instead)
             self._groups[group.group_id] = group
 
-        effects.on_refused = revert
+        effects.on_rejected = revert
         logger.info("downgraded empty consumer group to classic group group=%s", group.group_id)
 
     def classic_sync(self, request: SyncGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:

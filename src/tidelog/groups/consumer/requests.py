@@ -22,17 +22,17 @@ NOT_GIVEN = -1
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
     """Raises the errors that Kafka returns."""
-    _refuse(_is_blank(request.group_id), "GroupId can't be empty.")
-    _refuse(_is_blank(request.instance_id), "InstanceId can't be empty.")
-    _refuse(_is_blank(request.rack_id), "RackId can't be empty.")
+    _reject(_is_blank(request.group_id), "GroupId can't be empty.")
+    _reject(_is_blank(request.instance_id), "InstanceId can't be empty.")
+    _reject(_is_blank(request.rack_id), "RackId can't be empty.")
     is_joining = request.member_epoch == JOIN_EPOCH
     if api_version >= MEMBER_ID_BY_CLIENT_FROM or not is_joining:
-        _refuse(request.member_epoch >= STATIC_LEAVE_EPOCH and _is_blank(request.member_id), "MemberId can't be empty.")
+        _reject(request.member_epoch >= STATIC_LEAVE_EPOCH and _is_blank(request.member_id), "MemberId can't be empty.")
     if is_joining:
         _check_join(request)
     elif request.member_epoch == STATIC_LEAVE_EPOCH:
-        _refuse(request.instance_id is None, "InstanceId can't be null.")
-    _refuse(request.member_epoch < STATIC_LEAVE_EPOCH, "MemberEpoch is invalid.")
+        _reject(request.instance_id is None, "InstanceId can't be null.")
+    _reject(request.member_epoch < STATIC_LEAVE_EPOCH, "MemberEpoch is invalid.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise UnsupportedAssignor(
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}."
@@ -42,12 +42,12 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
 
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
-    _refuse(request.rebalance_timeout_ms == NOT_GIVEN, "RebalanceTimeoutMs must be provided in first request.")
-    _refuse(
+    _reject(request.rebalance_timeout_ms == NOT_GIVEN, "RebalanceTimeoutMs must be provided in first request.")
+    _reject(
         request.topic_partitions is None or bool(request.topic_partitions),
         "TopicPartitions must be empty when (re-)joining.",
     )
-    _refuse(
+    _reject(
         request.subscribed_topic_names is None and request.subscribed_topic_regex is None,
         "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
     )
@@ -58,7 +58,7 @@ def _is_blank(text: str | None) -> bool:
     return text is not None and all(character <= " " for character in text)
 
 
-def _refuse(is_wrong: bool, message: str) -> None:
+def _reject(is_wrong: bool, message: str) -> None:
     if is_wrong:
         raise InvalidRequest(message)
 

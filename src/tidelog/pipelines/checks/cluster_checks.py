@@ -16,17 +16,17 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 AUTO_CREATE = "auto.create.topics.enable"
 
 
-class ClusterAnswer(NamedTuple):
+class ClusterResponse(NamedTuple):
     topics: frozenset[str]
     creates_topics: bool
     """True if the first record for a topic creates it."""
 
 
-class NoAnswer(Exception):
+class NoResponse(Exception):
     """No broker answers; the message has the reason."""
 
 
-AskCluster: TypeAlias = Callable[[str], ClusterAnswer]
+AskCluster: TypeAlias = Callable[[str], ClusterResponse]
 """Queries the brokers at HOST:PORT,...; raises NoAnswer."""
 
 
@@ -38,27 +38,27 @@ class _Use(NamedTuple):
 
 
 def check_topics(pipeline: Pipeline, diagnostics: Diagnostics, ask: AskCluster) -> None:
-    answers = _answers(pipeline, diagnostics, ask)
+    responses = _answers(pipeline, diagnostics, ask)
     for use in _topics_used(pipeline, diagnostics):
-        answer = answers.get(use.bootstrap)
-        if answer is not None and use.topic not in answer.topics and (use.is_read or not answer.creates_topics):
-            hint = nearest(use.topic, answer.topics) or f"; `tidelog topic create {use.topic}` creates it"
+        response = responses.get(use.bootstrap)
+        if response is not None and use.topic not in response.topics and (use.is_read or not response.creates_topics):
+            hint = nearest(use.topic, response.topics) or f"; `tidelog topic create {use.topic}` creates it"
             diagnostics.report(use.path, f"topic '{use.topic}' does not exist{hint}")
     for source in pipeline.sources:
         if isinstance(source, TopicSource) and source.pattern is not None:
-            _check_pattern(source, answers.get(source.bootstrap), diagnostics)
+            _check_pattern(source, responses.get(source.bootstrap), diagnostics)
 
 
-def _answers(pipeline: Pipeline, diagnostics: Diagnostics, ask: AskCluster) -> dict[str, ClusterAnswer]:
+def _answers(pipeline: Pipeline, diagnostics: Diagnostics, ask: AskCluster) -> dict[str, ClusterResponse]:
     """Each cluster is queried once, and a cluster that does not answer is reported once."""
-    answers: dict[str, ClusterAnswer] = {}
+    responses: dict[str, ClusterResponse] = {}
     for bootstrap, path in _clusters(pipeline, diagnostics).items():
         try:
-            answers[bootstrap] = ask(bootstrap)
-        except NoAnswer as reason:
+            responses[bootstrap] = ask(bootstrap)
+        except NoResponse as reason:
             hint = "start a cluster with `tidelog up`, or correct 'bootstrap'"
             diagnostics.report(path, f"no broker answers at {bootstrap} ({reason}); {hint}")
-    return answers
+    return responses
 
 
 def _clusters(pipeline: Pipeline, diagnostics: Diagnostics) -> dict[str, KeyPath]:
@@ -107,13 +107,13 @@ def _all_topics_used(pipeline: Pipeline, diagnostics: Diagnostics) -> Iterator[_
             yield _Use(where, sink.dead_letter_bootstrap, sink.dead_letter_topic, is_read=False)
 
 
-def _check_pattern(source: TopicSource, answer: ClusterAnswer | None, diagnostics: Diagnostics) -> None:
-    if answer is not None and not any(map(source.reads, answer.topics)):
+def _check_pattern(source: TopicSource, response: ClusterResponse | None, diagnostics: Diagnostics) -> None:
+    if response is not None and not any(map(source.reads, response.topics)):
         sentence = f"no topic matches '{source.pattern}' yet; the source waits until one is created"
         diagnostics.report(("sources", source.name, "pattern"), sentence, is_warning=True)
 
 
-def ask_cluster(bootstrap: str) -> ClusterAnswer:
+def ask_cluster(bootstrap: str) -> ClusterResponse:
     from tidelog.client.network.in_flight import ConnectionLost
     from tidelog.client.network.retries import GaveUp, reason_of
     from tidelog.errors import KafkaError
@@ -121,12 +121,12 @@ def ask_cluster(bootstrap: str) -> ClusterAnswer:
     try:
         return asyncio.run(asyncio.wait_for(_ask(bootstrap), 2 * TIMEOUT_S))
     except TimeoutError:
-        raise NoAnswer(f"no response within {2 * TIMEOUT_S:.0f} s") from None
+        raise NoResponse(f"no response within {2 * TIMEOUT_S:.0f} s") from None
     except (ConnectionLost, GaveUp, KafkaError) as error:
-        raise NoAnswer(reason_of(error).removeprefix(f"cannot connect to {bootstrap}: ")) from error
+        raise NoResponse(reason_of(error).removeprefix(f"cannot connect to {bootstrap}: ")) from error
 
 
-async def _ask(bootstrap: str) -> ClusterAnswer:
+async def _ask(bootstrap: str) -> ClusterResponse:
     from tidelog.client.admin.admin import Admin
     from tidelog.client.routing.cluster import Cluster
     from tidelog.runtime.randomness import SystemRandomness
@@ -136,4 +136,4 @@ async def _ask(bootstrap: str) -> ClusterAnswer:
         metadata = await cluster.ask_topics(None)
         settings = await Admin(cluster, timeout_s=TIMEOUT_S).broker_settings(min(metadata.brokers))
         creates = next((entry.value for entry in settings.configs if entry.name == AUTO_CREATE), "true")
-        return ClusterAnswer(frozenset(metadata.topics), creates_topics=creates != "false")
+        return ClusterResponse(frozenset(metadata.topics), creates_topics=creates != "false")

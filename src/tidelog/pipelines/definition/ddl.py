@@ -34,7 +34,7 @@ SIZED_TYPES = {"decimal": 2, "dec": 2, "numeric": 2, "char": 1, "character": 1, 
 NEED_SIZE = ("char", "character", "varchar")
 NESTED_TYPES = ("array", "map", "struct")
 INTERVAL_UNITS = frozenset({"year", "month", "day", "hour", "minute", "second"})
-LARGEST_PRECISION = 38
+MAX_PRECISION = 38
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>[0-9]*[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`)|(?P<number>\d+)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<mark>\S))"
 )
@@ -134,9 +134,9 @@ class _Reader:
         while self._accept(",") and len(sizes) < SIZED_TYPES[type_name]:
             sizes.append(self._number(column))
         self._expect(")", column)
-        if SIZED_TYPES[type_name] == 2 and not sizes[-1] <= sizes[0] <= LARGEST_PRECISION:
+        if SIZED_TYPES[type_name] == 2 and not sizes[-1] <= sizes[0] <= MAX_PRECISION:
             raise BadSchema(
-                f"column '{column}' of the schema: a decimal has at most {LARGEST_PRECISION} digits,"
+                f"column '{column}' of the schema: a decimal has at most {MAX_PRECISION} digits,"
                 " and the scale must not exceed the precision"
             )
         return f"({','.join(map(str, sizes))})"

@@ -59,7 +59,7 @@ def read_bootstrap(fields: Fields, default: str) -> str:
 
 def read_topic(fields: Fields, key: str) -> str | None:
     name = fields.text(key)
-    refuse_illegal_topics(fields, key, (name,) if name else ())
+    reject_illegal_topics(fields, key, (name,) if name else ())
     return name
 
 
@@ -67,7 +67,7 @@ def is_legal_topic(name: str) -> bool:
     return TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
-def refuse_illegal_topics(fields: Fields, key: str, names: tuple[str, ...]) -> None:
+def reject_illegal_topics(fields: Fields, key: str, names: tuple[str, ...]) -> None:
     for name in names:
         if not is_legal_topic(name):
             fields.report(key, f"'{name}' is not a valid topic name: use letters, digits, '.', '_' and '-'")
@@ -77,11 +77,11 @@ def read_format_of_topic(fields: Fields, context: PipelineContext) -> Format:
     format_ = _read(fields, context, FormatKind.RAW, TOPIC_FORMATS)
     if format_.kind in (FormatKind.JSON, FormatKind.CSV) and not fields.has("schema"):
         fields.report(None, f"format = '{format_.kind}' needs a schema: schema = {EXAMPLE_SCHEMA}")
-    _refuse_position_columns(fields, format_)
+    _reject_position_columns(fields, format_)
     return _with_schema_file(fields, format_)
 
 
-def _refuse_position_columns(fields: Fields, format_: Format) -> None:
+def _reject_position_columns(fields: Fields, format_: Format) -> None:
     with contextlib.suppress(BadSchema):  # already reported
         columns = read_schema(format_.schema) if format_.schema else ()
         for taken in [column.name for column in columns if column.name in RESERVED_COLUMNS][:1]:

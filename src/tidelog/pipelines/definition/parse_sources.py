@@ -13,7 +13,7 @@ from tidelog.pipelines.definition.parse_formats import (
     read_format_of_files,
     read_format_of_topic,
     read_topic,
-    refuse_illegal_topics,
+    reject_illegal_topics,
     resolve_location,
 )
 from tidelog.pipelines.definition.toml_fields import Fields
@@ -34,7 +34,7 @@ def _topic_source(name: str, fields: Fields, context: PipelineContext) -> TopicS
     fields.kind = "a source of topics"
     topic = read_topic(fields, "topic")
     topics = fields.texts("topics")
-    refuse_illegal_topics(fields, "topics", topics)
+    reject_illegal_topics(fields, "topics", topics)
     format_ = read_format_of_topic(fields, context)
     dead_letters, bad_records = _bad_records(fields)
     source = TopicSource(

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tidelog.pipelines.formats import FormatError
 
 ERROR_FIELD = "_error"
-LARGEST_DECIMAL_DIGITS = 38
+MAX_DECIMAL_DIGITS = 38
 
 DDL_NAMES = {
     pa.bool_(): "boolean",
@@ -67,10 +67,8 @@ def list_of(kind: pa.DataType) -> pa.DataType:
 
 
 def decimal_of(precision: int, scale: int, where: str) -> pa.DataType:
-    if precision > LARGEST_DECIMAL_DIGITS:
-        raise FormatError(
-            f"{where} is a decimal of {precision} digits; Spark supports at most {LARGEST_DECIMAL_DIGITS}"
-        )
+    if precision > MAX_DECIMAL_DIGITS:
+        raise FormatError(f"{where} is a decimal of {precision} digits; Spark supports at most {MAX_DECIMAL_DIGITS}")
     return pa.decimal128(precision, scale)
 
 

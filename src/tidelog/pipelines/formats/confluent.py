@@ -4,7 +4,7 @@ import struct
 
 MAGIC = 0
 PREFIX_BYTES = 5
-LONGEST_VARINT_BYTES = 10
+MAX_VARINT_BYTES = 10
 
 
 class BadPrefix(ValueError):
@@ -35,7 +35,7 @@ def after_message_indexes(value: bytes) -> bytes:
 
 def _varint(value: bytes, position: int) -> tuple[int, int]:
     number = 0
-    for shift in range(LONGEST_VARINT_BYTES):
+    for shift in range(MAX_VARINT_BYTES):
         if position >= len(value):
             break
         byte = value[position]

@@ -11,7 +11,7 @@ def problem_of_schema_file(how: Format, file: Path) -> str | None:
     """The problem in one sentence; None if the file is valid."""
     try:
         content = file.read_bytes()
-        _refuse_bad_avro(content) if how.kind is FormatKind.AVRO else _refuse_bad_protobuf(content, how.message)
+        _reject_bad_avro(content) if how.kind is FormatKind.AVRO else _reject_bad_protobuf(content, how.message)
     except OSError as error:
         return f"{file} cannot be read: {error.strerror}"
     except FormatError as error:
@@ -19,7 +19,7 @@ def problem_of_schema_file(how: Format, file: Path) -> str | None:
     return None
 
 
-def _refuse_bad_avro(content: bytes) -> None:
+def _reject_bad_avro(content: bytes) -> None:
     from tidelog.pipelines.formats.avro_types import row_type
 
     try:
@@ -34,7 +34,7 @@ def _refuse_bad_avro(content: bytes) -> None:
         raise FormatError(f"the Avro schema is not valid: {error}") from error
 
 
-def _refuse_bad_protobuf(content: bytes, message: str | None) -> None:
+def _reject_bad_protobuf(content: bytes, message: str | None) -> None:
     from tidelog.pipelines.formats.protobuf_types import message_class, row_type
 
     row_type(message_class(content, message).DESCRIPTOR)

@@ -13,9 +13,9 @@ from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Pipeline, PythonStep, TableSink
 from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint, QueryCheckpoint
 from tidelog.pipelines.replay.replay_progress import progress_shown
-from tidelog.pipelines.replay.replay_start import ReplayRefused, Start, parse_start
+from tidelog.pipelines.replay.replay_start import ReplayRejected, Start, parse_start
 from tidelog.pipelines.replay.table_rebuild import Checkpoint, TableState, rebuild, table_state
-from tidelog.pipelines.replay.topic_ranges import Ranges, plan, plan_further, refuse_state, rows_of
+from tidelog.pipelines.replay.topic_ranges import Ranges, plan, plan_further, reject_state, rows_of
 from tidelog.pipelines.running.failures import PipelineFailed, failure_of
 from tidelog.pipelines.running.pipeline_run import INTERRUPTED, logging_to, start_session
 from tidelog.pipelines.running.pipeline_state import PipelineState
@@ -55,9 +55,9 @@ def replay_pipeline(
             stack.callback(spark.stop)
             for replay in replays:
                 replay.run(spark)
-        except ReplayRefused as refused:
-            logger.info("replay refused reason=%s", refused)
-            return _fail(pipeline.name, str(refused))
+        except ReplayRejected as rejected:
+            logger.info("replay refused reason=%s", rejected)
+            return _fail(pipeline.name, str(rejected))
         except PipelineFailed as failed:
             logger.exception("replay failed")
             return _fail(pipeline.name, str(failed))
@@ -93,7 +93,7 @@ def planned(
 ) -> "list[Replay]":
     """Validates the replay of all sinks, as far as possible without Spark, before the first one is replayed."""
     start = parse_start(start_text)
-    refuse_older_definition(state, definition_files(pipeline))
+    reject_older_definition(state, definition_files(pipeline))
     replays = [
         Replay(declared, sink, start, state, stack, say=say) for declared, sink in table_sinks(pipeline, sink_name)
     ]
@@ -104,15 +104,17 @@ def planned(
 
 def table_sinks(pipeline: AnyPipeline, wanted: str | None) -> Sequence[tuple[Pipeline, TableSink]]:
     if isinstance(pipeline, ModulePipeline):
-        raise ReplayRefused(f"{pipeline.file} is a Python pipeline, whose tables are unknown: replay needs a TOML file")
+        raise ReplayRejected(
+            f"{pipeline.file} is a Python pipeline, whose tables are unknown: replay needs a TOML file"
+        )
     tables = {sink.name: sink for sink in pipeline.sinks if isinstance(sink, TableSink)}
     if not tables:
-        raise ReplayRefused("it has no tables; topics are never replayed")
+        raise ReplayRejected("it has no tables; topics are never replayed")
     if wanted is None:
         return [(pipeline, sink) for sink in tables.values()]
     if wanted not in tables:
         hint = nearest(wanted, tables) or f"; table sinks are {listed(tables, 'and')}"
-        raise ReplayRefused(f"it has no table sink '{wanted}'{hint}")
+        raise ReplayRejected(f"it has no table sink '{wanted}'{hint}")
     return [(pipeline, tables[wanted])]
 
 
@@ -124,14 +126,14 @@ def definition_files(pipeline: AnyPipeline) -> list[Path]:
     return [pipeline.file, *(file for file in beside if file.exists())]
 
 
-def refuse_older_definition(state: PipelineState, files: Iterable[Path]) -> None:
+def reject_older_definition(state: PipelineState, files: Iterable[Path]) -> None:
     """A running pipeline uses the definition as of its start; mixing its rows with new ones would be wrong."""
     status = state.status()
     if status is None or state.holder() is None:
         return
     started_s = datetime.fromisoformat(status.started_at).timestamp()
     for file in (file for file in files if file.stat().st_mtime > started_s):
-        raise ReplayRefused(
+        raise ReplayRejected(
             f"the pipeline is running, but {file} was changed after its start: stop it (`tidelog pipeline stop "
             f"{state.name}`), replay, and run it again"
         )
@@ -165,13 +167,13 @@ class Replay:
         try:
             return checkpoint.query_id()
         except BadCheckpoint as bad:
-            raise ReplayRefused(f"sink {self._sink.name}: {bad}") from bad
+            raise ReplayRejected(f"sink {self._sink.name}: {bad}") from bad
 
     def check(self, *, may_leave_out: bool) -> None:
         """Raises ReplayRefused for everything that can be checked without Spark."""
         others = self._table.other_owners() if self._table.schema() is not None else []
         if others:
-            raise ReplayRefused(
+            raise ReplayRejected(
                 f"table '{self._sink.location}' also holds rows of {listed(others, 'and')}, which would be lost: only "
                 "a table with a single sink can be replayed"
             )
@@ -179,15 +181,15 @@ class Replay:
         left_out = plan(self._pipeline, self._start, now.end).left_out
         if left_out and now.contents.files and not may_leave_out:
             where = ", ".join(f"{key} from offset {offset}" for key, offset in sorted(left_out.items()))
-            raise ReplayRefused(
+            raise ReplayRejected(
                 f"table '{self._sink.location}' may have rows of records before the start of the replay ({where}); "
                 "these rows would be lost: repeat with --yes to accept that"
             )
 
     def run(self, spark: "SparkSession") -> None:
-        refuse_state(Views(spark, self._pipeline).frame(self._sink.of), self._sink.name)
+        reject_state(Views(spark, self._pipeline).frame(self._sink.of), self._sink.name)
         columns = columns_of(self._rows(spark, {}))
-        self._refuse_new_columns_of_a_running_pipeline(columns)
+        self._reject_new_columns_of_a_running_pipeline(columns)
         if self._table.schema() is None:
             self._table.create(columns)
         begun = self._table_state()
@@ -225,14 +227,14 @@ class Replay:
         try:
             return table_state(self._table, self._checkpoint)
         except BadCheckpoint as bad:
-            raise ReplayRefused(f"sink {self._sink.name}: {bad}") from bad
+            raise ReplayRejected(f"sink {self._sink.name}: {bad}") from bad
 
-    def _refuse_new_columns_of_a_running_pipeline(self, columns: "pa.Schema") -> None:
+    def _reject_new_columns_of_a_running_pipeline(self, columns: "pa.Schema") -> None:
         table = self._table.schema()
         if table is None or self._state.holder() is None:
             return
         if found := difference(table, columns):
-            raise ReplayRefused(
+            raise ReplayRejected(
                 f"the rows have other columns than table '{self._sink.location}' ({found}), and the running pipeline "
                 f"does not have them: stop it (`tidelog pipeline stop {self._state.name}`), replay, and run it again"
             )

@@ -12,7 +12,7 @@ from tidelog.types import NO_OFFSET, TopicPartition
 FORMS = 'earliest, an offset such as 0, a time such as 2026-01-31T12:00:00Z, or {"topic": {"0": 23}}'
 
 
-class ReplayRefused(PipelineFailed):
+class ReplayRejected(PipelineFailed):
     """Nothing was changed; the message says why and what to do."""
 
 
@@ -70,9 +70,9 @@ def _offsets(text: str) -> AtOffsets:
     try:
         offsets = partition_numbers(text)
     except BadOffsets as error:
-        raise ReplayRefused(f"--from: {error}") from None
+        raise ReplayRejected(f"--from: {error}") from None
     if bad := [f"{offset} for {key}" for key, offset in offsets.items() if offset < 0 and offset != EARLIEST]:
-        raise ReplayRefused(f"--from: {bad[0]} is not a valid offset; {EARLIEST} means the beginning")
+        raise ReplayRejected(f"--from: {bad[0]} is not a valid offset; {EARLIEST} means the beginning")
     return AtOffsets(offsets)
 
 
@@ -81,7 +81,7 @@ def _moment(text: str) -> AtMoment:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ReplayRefused(f"--from: expected {FORMS}; found {text!r}") from None
+        raise ReplayRejected(f"--from: expected {FORMS}; found {text!r}") from None
     return AtMoment(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
@@ -90,7 +90,9 @@ def declared(start: Start, starting: str, source: str) -> Start:
     if not isinstance(start, AsDeclared):
         return start
     if starting == "latest":
-        raise ReplayRefused(f"source {source} starts at 'latest', which cannot be replayed: choose a start with --from")
+        raise ReplayRejected(
+            f"source {source} starts at 'latest', which cannot be replayed: choose a start with --from"
+        )
     return parse_start(starting)
 
 
@@ -123,12 +125,12 @@ def may_leave_out(start: Mapping[TopicPartition, int], log: LogFacts, *, is_decl
     }
 
 
-def refuse_unknown_partitions(start: Start, ends: Mapping[TopicPartition, int]) -> None:
+def reject_unknown_partitions(start: Start, ends: Mapping[TopicPartition, int]) -> None:
     if isinstance(start, AtOffsets) and (unknown := sorted(set(start.offsets) - set(ends))):
-        raise ReplayRefused(f"--from has {unknown[0]}, which the sink has not read")
+        raise ReplayRejected(f"--from has {unknown[0]}, which the sink has not read")
 
 
-def refuse_gap(after: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], log: LogFacts) -> None:
+def reject_gap(after: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], log: LogFacts) -> None:
     """No record may be missing between the part already replayed and the continuation."""
     for key, offset in after.items():
         if offset < min(end[key], log.begin[key]):

@@ -11,12 +11,12 @@ from tidelog.pipelines.replay.replay_start import (
     AtMoment,
     AtOffsets,
     LogFacts,
-    ReplayRefused,
+    ReplayRejected,
     Start,
     declared,
     may_leave_out,
-    refuse_gap,
-    refuse_unknown_partitions,
+    reject_gap,
+    reject_unknown_partitions,
     starting_offsets,
 )
 from tidelog.pipelines.running.views import READ_COLUMNS, SOURCE_FORMAT, Views, topic_options
@@ -70,7 +70,7 @@ class Planned(NamedTuple):
 
 
 def plan(pipeline: Pipeline, start: Start, until: Positions) -> Planned:
-    refuse_unknown_partitions(start, until.offsets)
+    reject_unknown_partitions(start, until.offsets)
     ranges: Ranges = {}
     left_out: Offsets = {}
     for source, end in ends_by_source(pipeline, until.offsets):
@@ -87,7 +87,7 @@ def plan_further(pipeline: Pipeline, after: Positions, until: Positions) -> Rang
     for source, end in ends_by_source(pipeline, until.offsets):
         log = _ask(source, end, until, AtOffsets(after.offsets))
         known = {key: offset for key, offset in after.offsets.items() if key in end}
-        refuse_gap(known, end, log)
+        reject_gap(known, end, log)
         ranges[source.name] = Range(starting_offsets(AtOffsets(known), end, log), end)
     return ranges
 
@@ -110,7 +110,7 @@ async def _log_facts(source: TopicSource, end: Offsets, until: Positions, start:
     cluster = client_thread.cluster_for(options.bootstrap, options.client)
     topics = await resolve(cluster, options)
     if recreated := recreated_topics(until.topic_ids, topics.topic_ids):
-        raise ReplayRefused(
+        raise ReplayRejected(
             f"topic {recreated[0]!r} was deleted and created again since the pipeline read it: the old records "
             "cannot be read again"
         )
@@ -163,14 +163,14 @@ def _assignment(partitions: Iterable[TopicPartition]) -> str:
     return json.dumps(by_topic)
 
 
-def refuse_state(frame: "DataFrame", sink: str) -> None:
+def reject_state(frame: "DataFrame", sink: str) -> None:
     """Rejects stateful queries: their state is in the checkpoint and cannot be rebuilt from a range of offsets."""
     if not frame.isStreaming:
-        raise ReplayRefused(f"sink {sink} reads no topic: there is nothing to replay")
+        raise ReplayRejected(f"sink {sink} reads no topic: there is nothing to replay")
     java_frame: Any = frame._jdf
     found = state_in(java_frame.queryExecution().analyzed())
     if found is not None:
-        raise ReplayRefused(
+        raise ReplayRejected(
             f"sink {sink} cannot be replayed: a step before it {found}, and its state is only in the checkpoint; "
             "rename the sink and its table to build both from the start"
         )

@@ -21,7 +21,7 @@ PASSING_CLASSES: tuple[type[BaseException], ...] = (
 LASTING_CLASSES: tuple[type[BaseException], ...] = (CorruptMessage,)
 """Kafka's clients retry on it, but a corrupt batch on disk stays corrupt."""
 
-LONGEST_SENTENCE = 1000
+MAX_SENTENCE_LENGTH = 1000
 
 QUERY_DESCRIPTION = "=== Streaming Query ==="
 JAVA_FRAME = re.compile(r"\s+(?:at |\.\.\. \d+ more)")
@@ -226,14 +226,14 @@ def _without_class(line: str) -> str:
 
 
 def _shortened(sentence: str) -> str:
-    return sentence if len(sentence) <= LONGEST_SENTENCE else sentence[: LONGEST_SENTENCE - 3] + "..."
+    return sentence if len(sentence) <= MAX_SENTENCE_LENGTH else sentence[: MAX_SENTENCE_LENGTH - 3] + "..."
 
 
 class Restarts:
     """Restart backoff of a query after transient failures; None: give up."""
 
     FIRST_PAUSE_S = 1.0
-    LONGEST_PAUSE_S = 60.0
+    MAX_PAUSE_S = 60.0
     TRIES_BEFORE_THE_FIRST_BATCH = 5
     """A query without a single batch may be waiting for a cluster that does not exist."""
 
@@ -250,4 +250,4 @@ class Restarts:
         if not self._has_worked and self._failures >= self.TRIES_BEFORE_THE_FIRST_BATCH:
             return None
         doubled: float = self.FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10)
-        return min(doubled, self.LONGEST_PAUSE_S)
+        return min(doubled, self.MAX_PAUSE_S)

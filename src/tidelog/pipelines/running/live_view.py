@@ -10,7 +10,7 @@ from tidelog.terminal.plurals import plural
 from tidelog.terminal.tables import table
 
 PLAIN_LINE_EVERY_S = 10.0
-FEWEST_PARTITION_LINES = 3
+MIN_PARTITION_LINES = 3
 UNKNOWN = "-"
 
 
@@ -98,7 +98,7 @@ def picture(progress: PipelineProgress, rows: int, columns: int) -> list[str]:
     head = [f"{progress.name}  running for {duration(progress.uptime_s)}{_losses(progress)}", ""]
     head += _queries(progress, columns)
     lags = worst_lags(progress)
-    room = max(FEWEST_PARTITION_LINES, rows - len(head) - 3)
+    room = max(MIN_PARTITION_LINES, rows - len(head) - 3)
     shown = sorted(lags, key=lambda lag: -(lag.lag or 0))[:room]
     if not shown:
         return head

@@ -28,7 +28,7 @@ def default_state_directory() -> str:
     return os.environ.get(STATE_VARIABLE) or os.path.join(data_home(), "tidelog-pipelines")
 
 
-class StateRefused(Exception):
+class StateRejected(Exception):
     """Nothing was changed; the message says why and what to do."""
 
 
@@ -89,14 +89,14 @@ class PipelineState:
     def replaying(self, file: Path) -> Generator[None]:
         """Lock for one replay at a time; the pipeline may run meanwhile."""
         if self.status() is None:
-            raise StateRefused(
+            raise StateRejected(
                 f"pipeline {self.name} has not run in {self.directory.parent}; there is nothing to replay"
             )
         self._check_same_file(file)
         descriptor = os.open(self.directory / "replay.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not _try_lock(descriptor):
-                raise StateRefused(f"pipeline {self.name} is already being replayed; wait for that replay to end")
+                raise StateRejected(f"pipeline {self.name} is already being replayed; wait for that replay to end")
             yield
         finally:
             os.close(descriptor)
@@ -125,7 +125,7 @@ class PipelineState:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StateRefused(
+            raise StateRejected(
                 f"cannot create {self.directory}: {error.strerror}; choose another directory with --state"
             ) from error
 
@@ -135,7 +135,7 @@ class PipelineState:
             if time.monotonic() > deadline:
                 holder = self.holder()
                 by = f" (pid {holder.pid})" if holder else ""
-                raise StateRefused(
+                raise StateRejected(
                     f"pipeline {self.name} is already running{by}; stop it with `tidelog pipeline stop {self.name}`"
                 )
             time.sleep(POLL_S)
@@ -144,7 +144,7 @@ class PipelineState:
         """Two pipeline files with the same name would continue from each other's checkpoint."""
         status = self.status()
         if status is not None and Path(status.file) != file and Path(status.file).exists():
-            raise StateRefused(
+            raise StateRejected(
                 f"pipeline name {self.name} belongs to {status.file} in {self.directory.parent};"
                 " choose another name in [pipeline], or another directory with --state"
             )
@@ -163,7 +163,7 @@ class PipelineState:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise StateRefused(f"{self._status_file} is not valid: {error}") from error
+            raise StateRejected(f"{self._status_file} is not valid: {error}") from error
 
     def holder(self) -> ProcessIdentity | None:
         """The process that runs the pipeline: it holds the lock, and its identity is in the lock file."""
@@ -195,7 +195,7 @@ class PipelineState:
         """Asks the running process to stop; True if it did in time. Raises StateRefused if it is not running."""
         holder = self.holder()
         if holder is None or not send(holder, signal.SIGTERM):
-            raise StateRefused(f"pipeline {self.name} is not running")
+            raise StateRejected(f"pipeline {self.name} is not running")
         deadline = time.monotonic() + timeout_s
         while self.holder() == holder:
             if time.monotonic() > deadline:

@@ -26,7 +26,7 @@ def other_owners(applications: Iterable[str], application_id: str) -> list[str]:
     return sorted({owner_of(name) or name for name in names} - {owner_of(application_id) or application_id})
 
 
-def refuse_another_checkpoint(location: str, application_id: str) -> None:
+def reject_another_checkpoint(location: str, application_id: str) -> None:
     raise TableError(
         f"Table '{location}' holds rows that {owner_of(application_id)} wrote with another checkpoint. This checkpoint "
         "starts from the beginning and would write them a second time: restore the other checkpoint (or use its "
@@ -34,7 +34,7 @@ def refuse_another_checkpoint(location: str, application_id: str) -> None:
     )
 
 
-def refuse_break(location: str, batch_id: int, last_batch: int | None, *, is_there: bool) -> None:
+def reject_break(location: str, batch_id: int, last_batch: int | None, *, is_there: bool) -> None:
     """Spark repeats at most the last batch of a checkpoint."""
     if last_batch is not None and last_batch > batch_id:
         raise TableError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.pipelines.definition.model import TableKind, TableSink
-from tidelog.pipelines.tables.continuity import refuse_another_checkpoint, refuse_break
+from tidelog.pipelines.tables.continuity import reject_another_checkpoint, reject_break
 from tidelog.pipelines.tables.facts import FileFacts, TableFacts
 from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files
 from tidelog.pipelines.tables.partitions import iceberg_column
@@ -20,7 +20,7 @@ from tidelog.pipelines.tables.row_preparation import (
     evaluate,
     fitting,
     map_in_arrow,
-    refuse_missing,
+    reject_missing,
     split_by_fit,
     with_partition_columns,
 )
@@ -66,7 +66,7 @@ class ExactlyOnceWriter:
     def write(self, rows: "DataFrame", batch_id: int) -> Written:
         last = self._table.last_batch()
         is_there = last is not None or self._table.schema() is not None
-        refuse_break(self._sink.location, batch_id, last, is_there=is_there)
+        reject_break(self._sink.location, batch_id, last, is_there=is_there)
         if last == batch_id:
             logger.info("batch already written table=%s batch=%d last=%d", self._sink.location, batch_id, last)
             evaluate(rows)
@@ -119,7 +119,7 @@ class ExactlyOnceWriter:
 def with_columns_of(sink: TableSink, rows: "DataFrame") -> "DataFrame":
     """The rows with the partition columns of the table."""
     rows = with_partition_columns(rows, _computed_columns(sink))
-    refuse_missing(rows, _partition_sources(sink))
+    reject_missing(rows, _partition_sources(sink))
     return rows
 
 
@@ -178,7 +178,7 @@ def open_table(
     table = table_of(sink, application_id, directory)
     if table.has_another_checkpoint():
         table.close()
-        refuse_another_checkpoint(sink.location, application_id)
+        reject_another_checkpoint(sink.location, application_id)
     if table.last_batch() is None and table.schema() is not None and (others := table.other_owners()):
         logger.warning("table has rows of other writers table=%s others=%s", sink.location, ", ".join(others))
     return ExactlyOnceWriter(sink, table, send_dead_letters or dead_letter_sender(sink))

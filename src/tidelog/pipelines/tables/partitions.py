@@ -16,7 +16,7 @@ from tidelog.pipelines.tables.facts import Partition, PartitionValue
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Hive's directory name for null; all readers of partitioned directories know it."""
-LONGEST_NAME = 200
+MAX_NAME_LENGTH = 200
 """File systems allow 255 bytes."""
 MICROSECONDS_PER_HOUR = 3_600_000_000
 HOURS_PER_DAY = 24
@@ -190,4 +190,4 @@ def _spelled(value: PartitionValue) -> str:
 def safe_directory_name(directory: str) -> str:
     """For tables that store partition values in their log: names that need no decoding."""
     plain = re.sub(r"[^A-Za-z0-9_=./-]", "_", directory)
-    return "/".join(name[:LONGEST_NAME] for name in plain.split("/"))
+    return "/".join(name[:MAX_NAME_LENGTH] for name in plain.split("/"))

@@ -46,7 +46,7 @@ def with_partition_columns(rows: "DataFrame", computed: Mapping[str, str]) -> "D
     return rows
 
 
-def refuse_missing(rows: "DataFrame", partition_sources: Iterable[str]) -> None:
+def reject_missing(rows: "DataFrame", partition_sources: Iterable[str]) -> None:
     for name in partition_sources:
         if name not in rows.columns:
             raise TableError(

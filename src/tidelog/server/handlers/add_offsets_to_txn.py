@@ -13,7 +13,7 @@ KNOWS_FENCING_FROM_VERSION = 2
 def handle_add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> Deferred[AddOffsetsToTxnResponse]:
-    reply = Deferred(lambda error: _refused(error, context.version))
+    reply = Deferred(lambda error: _rejected(error, context.version))
     context.services.transactions.add_partitions(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
@@ -25,6 +25,6 @@ def handle_add_offsets_to_txn(
     return reply
 
 
-def _refused(error: KafkaError, version: int) -> AddOffsetsToTxnResponse:
+def _rejected(error: KafkaError, version: int) -> AddOffsetsToTxnResponse:
     code = code_for_producer(error, knows_fencing=version >= KNOWS_FENCING_FROM_VERSION)
     return AddOffsetsToTxnResponse(error_code=code)

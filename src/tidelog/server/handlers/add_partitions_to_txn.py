@@ -71,15 +71,15 @@ def _begin(transaction: AddPartitionsToTxnTransaction, context: RequestContext) 
 
     version = context.version
 
-    def refuse(error: KafkaError) -> AddPartitionsToTxnResponse:
+    def reject(error: KafkaError) -> AddPartitionsToTxnResponse:
         code = code_for_producer(error, knows_fencing=version >= KNOWS_FENCING_FROM_VERSION)
         return answer(dict.fromkeys(partitions, code))
 
-    reply = Deferred(refuse)
-    refused = _refusals(partitions, context)
-    if refused:
+    reply = Deferred(reject)
+    rejected = _rejections(partitions, context)
+    if rejected:
         # One refused partition keeps the others out as well.
-        reply.resolve(answer(dict.fromkeys(partitions, OperationNotAttempted.code) | refused))
+        reply.resolve(answer(dict.fromkeys(partitions, OperationNotAttempted.code) | rejected))
         return reply
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
@@ -100,7 +100,7 @@ def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartitio
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _refusals(partitions: Iterable[TopicPartition], context: RequestContext) -> dict[TopicPartition, int]:
+def _rejections(partitions: Iterable[TopicPartition], context: RequestContext) -> dict[TopicPartition, int]:
     """Clients must not write to internal topics; brokers add partitions of __consumer_offsets."""
     image, is_from_client = context.services.cluster.image, context.version < FROM_BROKERS_FROM_VERSION
     codes = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidelog.cluster.image import Partition
+from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.alter_partition import UNKNOWN_EPOCH, ProposedIsr
 from tidelog.errors import KafkaError, UnknownTopicId
 from tidelog.protocol.messages.alter_partition import (
@@ -54,7 +54,7 @@ def _proposed(partition: AlterPartitionPartition, version: int) -> ProposedIsr:
 
 
 def _result(
-    index: int, topic: str | None, outcomes: Mapping[TopicPartition, Partition | KafkaError]
+    index: int, topic: str | None, outcomes: Mapping[TopicPartition, PartitionRegistration | KafkaError]
 ) -> AlterPartitionPartitionResponse:
     found = UnknownTopicId() if topic is None else outcomes[TopicPartition(topic, index)]
     if isinstance(found, KafkaError):

@@ -21,11 +21,11 @@ async def handle_alter_partition_reassignments(
 ) -> AlterPartitionReassignmentsResponse:
     allowed = request.allow_replication_factor_change
     try:
-        answer = await forward_unless_controller(
+        response = await forward_unless_controller(
             context.services, context.client_id, request, AlterPartitionReassignmentsResponse, request.timeout_ms
         )
-        if answer is not None:
-            return answer
+        if response is not None:
+            return response
         targets = {
             TopicPartition(topic.name, partition.partition_index): partition.replicas
             for topic in request.topics

@@ -17,11 +17,11 @@ from tidelog.server.dispatch import RequestContext
 def handle_consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> Deferred[ConsumerGroupHeartbeatResponse]:
-    reply = Deferred(_refused)
+    reply = Deferred(_rejected)
     context.services.groups.consumer_heartbeat(request, caller_of(context), reply)
     return reply
 
 
-def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
-    answer = coordinator_error(error)
-    return ConsumerGroupHeartbeatResponse(error_code=answer.code, error_message=answer.message)
+def _rejected(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    response = coordinator_error(error)
+    return ConsumerGroupHeartbeatResponse(error_code=response.code, error_message=response.message)

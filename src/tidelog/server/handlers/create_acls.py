@@ -7,5 +7,5 @@ from tidelog.server.response_fields import error_fields
 
 
 async def handle_create_acls(request: CreateAclsRequest, _: RequestContext) -> CreateAclsResponse:
-    refused = AclCreationResult(**error_fields(SecurityDisabled()))
-    return CreateAclsResponse(results=[refused] * len(request.creations))
+    rejected = AclCreationResult(**error_fields(SecurityDisabled()))
+    return CreateAclsResponse(results=[rejected] * len(request.creations))

@@ -24,10 +24,10 @@ async def handle_create_partitions(
 ) -> CreatePartitionsResponse:
     services = context.services
     try:
-        answer = await forward_unless_controller(
+        response = await forward_unless_controller(
             services, context.client_id, request, CreatePartitionsResponse, request.timeout_ms
         )
-        if answer is None:
+        if response is None:
             return await _create_here(request, services)
     except KafkaError as error:
         names = dict.fromkeys(topic.name for topic in request.topics)
@@ -35,14 +35,14 @@ async def handle_create_partitions(
             results=[CreatePartitionsTopicResult(name=name, **error_fields(error)) for name in names]
         )
     if not request.validate_only:
-        await _wait_for_new_partitions(request, answer, services)
-    return answer
+        await _wait_for_new_partitions(request, response, services)
+    return response
 
 
 async def _wait_for_new_partitions(
-    request: CreatePartitionsRequest, answer: CreatePartitionsResponse, services: Services
+    request: CreatePartitionsRequest, response: CreatePartitionsResponse, services: Services
 ) -> None:
-    grown = {result.name for result in answer.results if result.error_code == NO_ERROR}
+    grown = {result.name for result in response.results if result.error_code == NO_ERROR}
     counts = {topic.name: topic.count for topic in request.topics if topic.name in grown}
     await wait_briefly_until_applied(
         services,

@@ -39,11 +39,11 @@ async def handle_create_topics(request: CreateTopicsRequest, context: RequestCon
     if not prohibited:
         return await create_topics(request, context.services, context.client_id)
     request.topics = [topic for topic in request.topics if topic.name not in prohibited]
-    answer = CreateTopicsResponse()
+    response = CreateTopicsResponse()
     if request.topics:
-        answer = await create_topics(request, context.services, context.client_id)
-    answer.topics += [_refused(name, prohibited_creation(name)) for name in sorted(prohibited)]
-    return answer
+        response = await create_topics(request, context.services, context.client_id)
+    response.topics += [_rejected(name, prohibited_creation(name)) for name in sorted(prohibited)]
+    return response
 
 
 async def create_topics_of_brokers(
@@ -59,16 +59,18 @@ async def create_topics(
 ) -> CreateTopicsResponse:
     """Create here if this broker is the controller, else forward."""
     try:
-        answer = await forward_unless_controller(services, client_id, request, CreateTopicsResponse, request.timeout_ms)
-        if answer is None:
+        response = await forward_unless_controller(
+            services, client_id, request, CreateTopicsResponse, request.timeout_ms
+        )
+        if response is None:
             return await _create_here(request, services)
     except KafkaError as error:
         names = dict.fromkeys(topic.name for topic in request.topics)
-        return CreateTopicsResponse(topics=[_refused(name, error) for name in names])
+        return CreateTopicsResponse(topics=[_rejected(name, error) for name in names])
     if not request.validate_only:
-        created = [result.name for result in answer.topics if result.error_code == NO_ERROR]
+        created = [result.name for result in response.topics if result.error_code == NO_ERROR]
         await wait_briefly_until_applied(services, lambda image: all(name in image.topics for name in created))
-    return answer
+    return response
 
 
 async def _create_here(request: CreateTopicsRequest, services: Services) -> CreateTopicsResponse:
@@ -102,7 +104,7 @@ def _timed_out_unless_applied(outcome: TopicOutcome, services: Services, timeout
     return TopicOutcome(outcome.name, error=RequestTimedOut(f"'{outcome.name}' is created, but not ready yet"))
 
 
-def _refused(name: str, error: KafkaError | None) -> CreatableTopicResult:
+def _rejected(name: str, error: KafkaError | None) -> CreatableTopicResult:
     # Null configs would mean that the client is not authorized to see them.
     return CreatableTopicResult(name=name, configs=[], **error_fields(error))
 
@@ -147,7 +149,7 @@ def _topic_config(common: CreatableTopicConfigs, value: str) -> CreatableTopicCo
 def _result(outcome: TopicOutcome, configs: _ResponseConfigs | None) -> CreatableTopicResult:
     topic = outcome.topic
     if topic is None:
-        return _refused(outcome.name, outcome.error)
+        return _rejected(outcome.name, outcome.error)
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -7,5 +7,5 @@ from tidelog.server.response_fields import error_fields
 
 
 async def handle_delete_acls(request: DeleteAclsRequest, _: RequestContext) -> DeleteAclsResponse:
-    refused = DeleteAclsFilterResult(**error_fields(SecurityDisabled()))
-    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+    rejected = DeleteAclsFilterResult(**error_fields(SecurityDisabled()))
+    return DeleteAclsResponse(filter_results=[rejected] * len(request.filters))

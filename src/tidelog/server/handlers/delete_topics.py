@@ -22,17 +22,17 @@ async def handle_delete_topics(request: DeleteTopicsRequest, context: RequestCon
     topics = request.topics
     if context.version < TOPIC_IDS_FROM_VERSION:
         topics = [DeleteTopicState(name=name) for name in request.topic_names]
-    refused = [_refusal(topic) for topic in topics if not _is_well_named(topic)]
+    rejected = [_rejection(topic) for topic in topics if not _is_well_named(topic)]
     named = [topic for topic in topics if _is_well_named(topic)]
     results = await _delete(named, request.timeout_ms, context) if named else []
-    return DeleteTopicsResponse(responses=[*refused, *results])
+    return DeleteTopicsResponse(responses=[*rejected, *results])
 
 
 def _is_well_named(topic: DeleteTopicState) -> bool:
     return (topic.name is None) != (topic.topic_id == ZERO_UUID)
 
 
-def _refusal(topic: DeleteTopicState) -> DeletableTopicResult:
+def _rejection(topic: DeleteTopicState) -> DeletableTopicResult:
     message = (
         "Neither topic name nor id were specified."
         if topic.name is None
@@ -47,18 +47,20 @@ async def _delete(
     services = context.services
     request = DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms)
     try:
-        answer = await forward_unless_controller(services, context.client_id, request, DeleteTopicsResponse, timeout_ms)
-        if answer is None:
+        response = await forward_unless_controller(
+            services, context.client_id, request, DeleteTopicsResponse, timeout_ms
+        )
+        if response is None:
             return await _delete_here(topics, timeout_ms, services)
     except KafkaError as error:
         return [
             DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, **error_fields(error)) for topic in topics
         ]
-    gone = [result.topic_id for result in answer.responses if result.error_code == NO_ERROR]
+    gone = [result.topic_id for result in response.responses if result.error_code == NO_ERROR]
     await wait_briefly_until_applied(
         services, lambda image: not any(topic_id in image.topic_names for topic_id in gone)
     )
-    return answer.responses
+    return response.responses
 
 
 async def _delete_here(

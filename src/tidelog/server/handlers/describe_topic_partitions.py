@@ -25,7 +25,7 @@ def handle_describe_topic_partitions(
     if cursor is None:
         return _page(image, names, 0, _page_size(request))
     if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
-        return _refused(request)
+        return _rejected(request)
     names = [name for name in names if name >= cursor.topic_name]
     # If the topic of the cursor was deleted meanwhile, the page begins with the next topic.
     is_cursor_there = bool(names) and names[0] == cursor.topic_name
@@ -65,7 +65,7 @@ def _describe(topic: Topic, image: ClusterImage, first: int, end: int) -> Descri
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 **partition_fields(partition, image),
-                eligible_leader_replicas=partition.eligible_replicas,
+                eligible_leader_replicas=partition.eligible_leader_replicas,
                 last_known_elr=partition.last_known_eligible,
             )
             for partition in topic.partitions[first:end]
@@ -88,7 +88,7 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+def _rejected(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     code = InvalidRequest.code
     return DescribeTopicPartitionsResponse(
         topics=[DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name) for topic in request.topics]

@@ -23,12 +23,12 @@ def handle_describe_transactions(
 
 
 def _describe(transactional_id: str, context: RequestContext) -> Deferred[DescribeTransactionsResponse]:
-    reply = Deferred(lambda error: _refused(transactional_id, error))
+    reply = Deferred(lambda error: _rejected(transactional_id, error))
     context.services.transactions.describe(transactional_id, reply)
     return reply
 
 
-def _refused(transactional_id: str, error: KafkaError) -> DescribeTransactionsResponse:
+def _rejected(transactional_id: str, error: KafkaError) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[TransactionState(error_code=error.code, transactional_id=transactional_id)]
     )

@@ -27,17 +27,17 @@ async def handle_elect_leaders(request: ElectLeadersRequest, context: RequestCon
     try:
         if request.election_type not in (PREFERRED, UNCLEAN):
             raise InvalidRequest(f"Unknown election type {request.election_type}")
-        answer = await forward_unless_controller(
+        response = await forward_unless_controller(
             services, context.client_id, request, ElectLeadersResponse, request.timeout_ms
         )
-        if answer is None:
-            answer = await _elect_here(request, services)
+        if response is None:
+            response = await _elect_here(request, services)
     except KafkaError as error:
         return ElectLeadersResponse(
             error_code=error.code, replica_election_results=_results(dict.fromkeys(_named(request) or (), error))
         )
-    await _wait_for_new_leaders(request, answer, services)
-    return answer
+    await _wait_for_new_leaders(request, response, services)
+    return response
 
 
 async def _elect_here(request: ElectLeadersRequest, services: Services) -> ElectLeadersResponse:
@@ -49,10 +49,12 @@ async def _elect_here(request: ElectLeadersRequest, services: Services) -> Elect
     )
 
 
-async def _wait_for_new_leaders(request: ElectLeadersRequest, answer: ElectLeadersResponse, services: Services) -> None:
+async def _wait_for_new_leaders(
+    request: ElectLeadersRequest, response: ElectLeadersResponse, services: Services
+) -> None:
     elected = [
         TopicPartition(result.topic, partition.partition_id)
-        for result in answer.replica_election_results
+        for result in response.replica_election_results
         for partition in result.partition_result
         if partition.error_code == NO_ERROR
     ]

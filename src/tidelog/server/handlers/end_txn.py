@@ -10,11 +10,11 @@ KNOWS_FENCING_FROM_VERSION = 2
 
 
 def handle_end_txn(request: EndTxnRequest, context: RequestContext) -> Deferred[EndTxnResponse]:
-    reply = Deferred(lambda error: _refused(error, context.version))
+    reply = Deferred(lambda error: _rejected(error, context.version))
     context.services.transactions.end(request, context.version, reply)
     return reply
 
 
-def _refused(error: KafkaError, version: int) -> EndTxnResponse:
+def _rejected(error: KafkaError, version: int) -> EndTxnResponse:
     code = code_for_producer(error, knows_fencing=version >= KNOWS_FENCING_FROM_VERSION)
     return EndTxnResponse(error_code=code)

@@ -43,7 +43,7 @@ async def _fetch_of_unknown_follower(request: FetchRequest, reader: Reader) -> F
     if context.session.is_inter_broker and await _is_registered(context.services, replica_id, epoch):
         context.connection.trust()
     if not context.connection.is_privileged:
-        return _refused(request, reader, ClusterAuthorizationFailed.code)
+        return _rejected(request, reader, ClusterAuthorizationFailed.code)
     outcome = _fetch(request, reader)
     if isinstance(outcome, Deferred):
         response: FetchResponse = await outcome.wait()
@@ -65,9 +65,9 @@ async def _is_registered(services: Services, broker_id: BrokerId, epoch: int) ->
 def _fetch(request: FetchRequest, reader: Reader) -> FetchOutcome:
     context = reader.context
     if request.isolation_level not in ISOLATION_LEVELS:
-        return _refused(request, reader, UnknownServerError.code)
+        return _rejected(request, reader, UnknownServerError.code)
     if not reader.is_follower and sum([len(topic.partitions) for topic in request.topics]) > MAX_CLIENT_PARTITIONS:
-        return _refused(request, reader, InvalidRequest.code)
+        return _rejected(request, reader, InvalidRequest.code)
     try:
         fetch = _begin(request, reader, context.services)
     except KafkaError as error:
@@ -133,7 +133,7 @@ async def _awaited(outcome: FetchResponse | Coroutine[Any, Any, FetchResponse]) 
     return outcome if isinstance(outcome, FetchResponse) else await outcome
 
 
-def _refused(request: FetchRequest, reader: Reader, error_code: int) -> FetchResponse:
+def _rejected(request: FetchRequest, reader: Reader, error_code: int) -> FetchResponse:
     """Refuse the whole request; before topic ids also each partition, as in Kafka."""
     topics = [] if reader.uses_topic_ids else request.topics
     return FetchResponse(

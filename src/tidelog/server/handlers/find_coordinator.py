@@ -4,7 +4,7 @@ The coordinator is the leader of the partition of the internal topic that stores
 topic and waits briefly for it. Until a leader exists clients get COORDINATOR_NOT_AVAILABLE and retry.
 """
 
-from tidelog.cluster.image import Broker
+from tidelog.cluster.image import BrokerRegistration
 from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.config.listeners import Endpoint
 from tidelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
@@ -47,7 +47,7 @@ def _coordinator(key: str, topic: str | None, key_type: int, context: RequestCon
     return Coordinator(key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, **error_fields(None))
 
 
-def _find(key: str, topic: str, context: RequestContext) -> tuple[Broker, Endpoint]:
+def _find(key: str, topic: str, context: RequestContext) -> tuple[BrokerRegistration, Endpoint]:
     services = context.services
     image = services.cluster.image
     coordinated = (services.groups if topic == GROUP_TOPIC else services.transactions).partition_of(key)

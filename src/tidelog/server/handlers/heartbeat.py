@@ -8,12 +8,12 @@ from tidelog.server.dispatch import RequestContext
 
 
 def handle_heartbeat(request: HeartbeatRequest, context: RequestContext) -> Deferred[HeartbeatResponse]:
-    reply = Deferred(_refused)
+    reply = Deferred(_rejected)
     context.services.groups.heartbeat(request, caller_of(context), reply)
     return reply
 
 
-def _refused(error: KafkaError) -> HeartbeatResponse:
+def _rejected(error: KafkaError) -> HeartbeatResponse:
     """While the group is loading no session can expire: the heartbeat succeeds, as in Kafka."""
     is_loading = isinstance(error, CoordinatorLoadInProgress)
     return HeartbeatResponse(error_code=NO_ERROR if is_loading else error.code)

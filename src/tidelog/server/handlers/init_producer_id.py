@@ -19,7 +19,7 @@ KNOWS_FENCING_FROM_VERSION = 4
 async def handle_init_producer_id(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     if request.transactional_id is None:
         return await _for_idempotence(request, context)
-    reply = Deferred(lambda error: _refused(error, context.version))
+    reply = Deferred(lambda error: _rejected(error, context.version))
     await context.services.transactions.init(request, reply)
     return await reply.wait()
 
@@ -30,13 +30,13 @@ async def _for_idempotence(request: InitProducerIdRequest, context: RequestConte
             raise InvalidRequest("a producer names both its id and its epoch, or neither")
         producer_id = await context.services.membership.producer_ids.next()
     except RetriableError:  # older clients retry on this code only
-        return _refused(CoordinatorLoadInProgress(), context.version)
+        return _rejected(CoordinatorLoadInProgress(), context.version)
     except KafkaError as error:
-        return _refused(error, context.version)
+        return _rejected(error, context.version)
     return InitProducerIdResponse(error_code=NO_ERROR, producer_id=producer_id, producer_epoch=0)
 
 
-def _refused(error: KafkaError, version: int) -> InitProducerIdResponse:
+def _rejected(error: KafkaError, version: int) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         error_code=code_for_producer(error, knows_fencing=version >= KNOWS_FENCING_FROM_VERSION),
         producer_id=NO_PRODUCER_ID,

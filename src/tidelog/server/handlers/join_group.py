@@ -13,7 +13,7 @@ NULLABLE_PROTOCOL_FROM_VERSION = 7
 def handle_join_group(request: JoinGroupRequest, context: RequestContext) -> Deferred[JoinGroupResponse]:
     member_id, no_protocol = request.member_id, None if context.version >= NULLABLE_PROTOCOL_FROM_VERSION else ""
 
-    def refused(error: KafkaError) -> JoinGroupResponse:
+    def rejected(error: KafkaError) -> JoinGroupResponse:
         is_out = isinstance(error, GroupMaxSizeReached)
         return JoinGroupResponse(error_code=coordinator_error(error).code, member_id="" if is_out else member_id)
 
@@ -21,6 +21,6 @@ def handle_join_group(request: JoinGroupRequest, context: RequestContext) -> Def
         response.protocol_name = response.protocol_name or no_protocol
         return response
 
-    reply = Deferred(refused)
+    reply = Deferred(rejected)
     context.services.groups.join(request, caller_of(context), reply)
     return reply.map(worded)

@@ -54,7 +54,7 @@ def _assignment(
             for replica, epoch in zip(state.isr, state.isr_epochs, strict=False)
             if epoch != UNKNOWN_EPOCH
         },
-        eligible_epochs=dict(zip(state.elr, state.elr_epochs, strict=False)),
+        eligible_leader_epochs=dict(zip(state.elr, state.elr_epochs, strict=False)),
         broker_epoch=broker_epoch,
     )
 

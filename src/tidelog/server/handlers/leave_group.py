@@ -9,10 +9,10 @@ from tidelog.server.dispatch import RequestContext
 
 
 def handle_leave_group(request: LeaveGroupRequest, context: RequestContext) -> Deferred[LeaveGroupResponse]:
-    reply = Deferred(_refused)
+    reply = Deferred(_rejected)
     context.services.groups.leave(request, caller_of(context), reply)
     return reply
 
 
-def _refused(error: KafkaError) -> LeaveGroupResponse:
+def _rejected(error: KafkaError) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=coordinator_error(error).code)

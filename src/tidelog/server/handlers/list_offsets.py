@@ -85,7 +85,7 @@ def handle_list_offsets(
         )
         for name, partitions in _requested_partitions(request)
     ]
-    if any(callable(answer) for _, answers in begun for answer in answers):
+    if any(callable(response) for _, responses in begun for response in responses):
         return _search_all(begun)
     return _response(begun)
 
@@ -113,23 +113,23 @@ async def _begin_all(
 
 
 async def _search_all(begun: Sequence[tuple[str, list[Answer]]]) -> ListOffsetsResponse:
-    return _response([(name, await _finish_all(answers)) for name, answers in begun])
+    return _response([(name, await _finish_all(responses)) for name, responses in begun])
 
 
-async def _finish_all(answers: Sequence[Answer]) -> list[ListOffsetsPartitionResponse]:
+async def _finish_all(responses: Sequence[Answer]) -> list[ListOffsetsPartitionResponse]:
     """A few searches at a time, to leave workers for other requests."""
-    found = [None if callable(answer) else answer for answer in answers]
-    searches = [(index, answer) for index, answer in enumerate(answers) if callable(answer)]
+    found = [None if callable(response) else response for response in responses]
+    searches = [(index, response) for index, response in enumerate(responses) if callable(response)]
     for first in range(0, len(searches), SEARCHES_AT_ONCE):
         some = searches[first : first + SEARCHES_AT_ONCE]
-        for (index, _), answer in zip(some, await asyncio.gather(*(search() for _, search in some)), strict=True):
-            found[index] = answer
-    return [answer for answer in found if answer is not None]
+        for (index, _), response in zip(some, await asyncio.gather(*(search() for _, search in some)), strict=True):
+            found[index] = response
+    return [response for response in found if response is not None]
 
 
-def _response(answers: Sequence[tuple[str, list[Any]]]) -> ListOffsetsResponse:
+def _response(responses: Sequence[tuple[str, list[Any]]]) -> ListOffsetsResponse:
     return ListOffsetsResponse(
-        topics=[ListOffsetsTopicResponse(name=name, partitions=partitions) for name, partitions in answers]
+        topics=[ListOffsetsTopicResponse(name=name, partitions=partitions) for name, partitions in responses]
     )
 
 
@@ -160,7 +160,7 @@ def _begin(
             return partial(_search, partition, request, context, requested)
         return _answer(requested, _look_up(partition, request, context, requested.timestamp))
     except KafkaError as error:
-        return _refusal(requested, error)
+        return _rejection(requested, error)
 
 
 async def _search(
@@ -178,7 +178,7 @@ async def _search(
         if request.replica_id == CONSUMER:
             _require_known_end(partition, context)
     except KafkaError as error:
-        return _refusal(requested, error)
+        return _rejection(requested, error)
     return _answer(requested, NOTHING)
 
 
@@ -209,7 +209,7 @@ def _answer(requested: ListOffsetsPartition, found: Found) -> ListOffsetsPartiti
     )
 
 
-def _refusal(requested: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:
+def _rejection(requested: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=requested.partition_index, error_code=error.code)
 
 

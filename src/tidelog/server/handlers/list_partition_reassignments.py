@@ -20,13 +20,13 @@ async def handle_list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     try:
-        answer = await forward_unless_controller(
+        response = await forward_unless_controller(
             context.services, context.client_id, request, ListPartitionReassignmentsResponse, request.timeout_ms
         )
     except KafkaError as error:
         return ListPartitionReassignmentsResponse(**error_fields(error))
-    if answer is not None:
-        return answer
+    if response is not None:
+        return response
     return ListPartitionReassignmentsResponse(
         error_message=None, topics=_listed(request, context.services.membership.controller.context)
     )

@@ -47,7 +47,7 @@ def handle_metadata(
     """Answered at once if no topic must be created and few are requested, as is usual."""
     requested = request.topics or []
     if not all(_is_well_named(topic, context.version) for topic in requested):
-        return _refused(requested)
+        return _rejected(requested)
     known = context.services.cluster.image.topics
     if len(requested or known) > MANY_TOPICS or any(
         topic.name not in known for topic in requested if topic.name is not None
@@ -95,7 +95,7 @@ def _is_well_named(topic: MetadataRequestTopic, version: int) -> bool:
     return topic.name is not None or topic.topic_id != ZERO_UUID
 
 
-def _refused(requested: list[MetadataRequestTopic]) -> MetadataResponse:
+def _rejected(requested: list[MetadataRequestTopic]) -> MetadataResponse:
     code = InvalidRequest.code
     return MetadataResponse(
         topics=[
@@ -183,12 +183,12 @@ async def _missing(names: Iterable[str], context: RequestContext) -> tuple[list[
     """Missing topics with a valid name, and the errors of invalid names."""
     known = context.services.cluster.image.topics
     unknown = [name for name in names if name not in known]
-    refusals = await context.services.turns.each(unknown, _refusal_of_name)
-    failures = {name: error for name, error in zip(unknown, refusals, strict=True) if error is not None}
+    rejections = await context.services.turns.each(unknown, _rejection_of_name)
+    failures = {name: error for name, error in zip(unknown, rejections, strict=True) if error is not None}
     return [name for name in unknown if name not in failures], failures
 
 
-def _refusal_of_name(name: str) -> KafkaError | None:
+def _rejection_of_name(name: str) -> KafkaError | None:
     try:
         check_topic_name(name)
     except KafkaError as error:

@@ -24,7 +24,7 @@ def handle_offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Deferred[OffsetCommitResponse]:
     image, uses_ids = context.services.cluster.image, context.version >= TOPIC_IDS_FROM_VERSION
-    known, refused = [], []
+    known, rejected = [], []
     for topic in request.topics:
         _complete(topic, image, uses_ids=uses_ids)
         partitions, unknown = divide(topic, image)
@@ -33,15 +33,15 @@ def handle_offset_commit(
             known.append(topic)
         if unknown:
             is_id_unknown = uses_ids and not topic.name
-            refused.append(_answered(topic, unknown, UnknownTopicId if is_id_unknown else UnknownTopicOrPartition))
+            rejected.append(_answered(topic, unknown, UnknownTopicId if is_id_unknown else UnknownTopicOrPartition))
     if not known:
-        return OffsetCommitResponse(topics=merged([], refused))
+        return OffsetCommitResponse(topics=merged([], rejected))
     request.topics = known
     reply = Deferred(lambda error: _failed(request, coordinator_error(error)))
     context.services.groups.commit_offsets(request, caller_of(context), reply)
-    if not refused:
+    if not rejected:
         return reply
-    return reply.map(lambda response: OffsetCommitResponse(topics=merged(response.topics, refused)))
+    return reply.map(lambda response: OffsetCommitResponse(topics=merged(response.topics, rejected)))
 
 
 def _complete(topic: OffsetCommitRequestTopic, image: ClusterImage, *, uses_ids: bool) -> None:

@@ -16,15 +16,15 @@ from tidelog.server.unknown_partitions import divide_topics, merged
 
 def handle_offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Deferred[OffsetDeleteResponse]:
     image = context.services.cluster.image
-    request.topics, refused = divide_topics(request.topics, image, OffsetDeleteRequestTopic, _unknown)
+    request.topics, rejected = divide_topics(request.topics, image, OffsetDeleteRequestTopic, _unknown)
     reply = Deferred(_failed)
     context.services.groups.delete_offsets(request, reply)
-    return reply.map(lambda response: _completed(response, refused))
+    return reply.map(lambda response: _completed(response, rejected))
 
 
-def _completed(response: OffsetDeleteResponse, refused: list[OffsetDeleteResponseTopic]) -> OffsetDeleteResponse:
+def _completed(response: OffsetDeleteResponse, rejected: list[OffsetDeleteResponseTopic]) -> OffsetDeleteResponse:
     if not response.error_code:
-        response.topics = merged(response.topics, refused)
+        response.topics = merged(response.topics, rejected)
     return response
 
 

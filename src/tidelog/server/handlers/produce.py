@@ -19,7 +19,7 @@ from tidelog.errors import (
     InvalidTxnState,
     KafkaError,
     OutOfOrderSequenceNumber,
-    RecordsRefused,
+    RecordsRejected,
     RequestTimedOut,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
@@ -72,7 +72,7 @@ MAGIC_POSITION = 16
 LOW_ATTRIBUTES_BYTE = 22
 
 ERRORS_WITH_LOG_START = (
-    RecordsRefused,
+    RecordsRejected,
     UndecodableBatch,
     OutOfOrderSequenceNumber,
     InvalidProducerEpoch,
@@ -168,8 +168,8 @@ async def _finish(
     request: ProduceRequest, response: ProduceResponse, appends: "_Appends", context: RequestContext
 ) -> ProduceResponse | None:
     """Wait for verification, flush and replication, then answer."""
-    for (_, answers, position), appended in appends.unverified:
-        answers[position] = await appended.wait()
+    for (_, responses, position), appended in appends.unverified:
+        responses[position] = await appended.wait()
     if request.acks == 0:
         _close_if_failed(response, context)
         return None
@@ -180,11 +180,11 @@ async def _finish(
 
 async def _flush(appends: "_Appends") -> None:
     """With flush.messages, acknowledged records are on disk."""
-    for partition, answer in appends.unflushed:
+    for partition, response in appends.unflushed:
         try:
             await partition.log.flush()
         except KafkaError as error:
-            answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
+            response.error_code, response.error_message, response.base_offset = error.code, error.message, -1
 
 
 def _answer(
@@ -222,10 +222,10 @@ class _Appends:
         response = ProduceResponse([])
         await turns.wait()
         for topic in request.topic_data:
-            answers: list[PartitionProduceResponse] = []
-            response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
+            responses: list[PartitionProduceResponse] = []
+            response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, responses))
             for data in topic.partition_data:
-                _append_or_fail(topic, data, answers, self)
+                _append_or_fail(topic, data, responses, self)
                 if turns.is_slice_over():
                     await turns.wait(is_continued=True)
         return response
@@ -236,32 +236,32 @@ class _Wait(CommitWait):
 
     __slots__ = ("answer",)
 
-    def __init__(self, partition: Partition, end_offset: int, answer: PartitionProduceResponse) -> None:
+    def __init__(self, partition: Partition, end_offset: int, response: PartitionProduceResponse) -> None:
         super().__init__(partition, end_offset)
-        self.answer = answer
+        self.answer = response
 
 
 def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduceResponse:
-    answers: list[PartitionProduceResponse] = []
+    responses: list[PartitionProduceResponse] = []
     for data in topic.partition_data:
         try:  # not `_append_or_fail`: one call less for every request
-            answers.append(_append(topic, data, answers, appends))
+            responses.append(_append(topic, data, responses, appends))
         except KafkaError as error:
-            answers.append(_failed(data.index, error))
-    return TopicProduceResponse(topic.name, topic.topic_id, answers)
+            responses.append(_failed(data.index, error))
+    return TopicProduceResponse(topic.name, topic.topic_id, responses)
 
 
 def _append_or_fail(
-    topic: TopicProduceData, data: PartitionProduceData, answers: list[PartitionProduceResponse], appends: _Appends
+    topic: TopicProduceData, data: PartitionProduceData, responses: list[PartitionProduceResponse], appends: _Appends
 ) -> None:
     try:
-        answers.append(_append(topic, data, answers, appends))
+        responses.append(_append(topic, data, responses, appends))
     except KafkaError as error:
-        answers.append(_failed(data.index, error))
+        responses.append(_failed(data.index, error))
 
 
 def _append(
-    topic: TopicProduceData, data: PartitionProduceData, answers: list[PartitionProduceResponse], appends: _Appends
+    topic: TopicProduceData, data: PartitionProduceData, responses: list[PartitionProduceResponse], appends: _Appends
 ) -> PartitionProduceResponse:
     context = appends.context
     name = (
@@ -284,10 +284,10 @@ def _append(
         raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {context.version}")
     try:
         if batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
-            return _verify_and_append(_Place.of(name, data.index, answers), batch, appends, None)
+            return _verify_and_append(_Place.of(name, data.index, responses), batch, appends, None)
         return _append_to(name, data.index, batch, appends)
     except NeedsSlices:
-        appends.long_batches.append(_LongBatch(_Place.of(name, data.index, answers), batch, appends))
+        appends.long_batches.append(_LongBatch(_Place.of(name, data.index, responses), batch, appends))
         return _failed(data.index, RequestTimedOut("the batch was not validated in time"))
 
 
@@ -309,7 +309,7 @@ def _verify_and_append(
         return _append_to(*topic_partition, batch, appends, prepared)
     verdict = services.verifier.verify_guarded(asked, topic_partition, guard)
     held = _HeldBatch(topic_partition, memoryview(bytearray(batch)), header, prepared)  # the frame is reused by then
-    appended = verdict.map(lambda refusal: held.append(refusal, asked, guard, appends))
+    appended = verdict.map(lambda rejection: held.append(rejection, asked, guard, appends))
     appended.on_abandoned = None  # if the client disconnects, its records are appended all the same
     appends.unverified.append((place, appended))
     return _failed(topic_partition.partition, RequestTimedOut("the transaction was not confirmed in time"))
@@ -336,26 +336,26 @@ def _append_to(
         if isinstance(error, ERRORS_WITH_LOG_START):
             return _failed(index, error, partition.log.log_start_offset)
         raise
-    answer = PartitionProduceResponse(
+    response = PartitionProduceResponse(
         index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
     )
     if appends.acks == ACKS_ALL:
-        appends.waits.append(_Wait(partition, result.last_offset + 1, answer))
+        appends.waits.append(_Wait(partition, result.last_offset + 1, response))
     if partition.log.is_flush_due:
-        appends.unflushed.append((partition, answer))
-    return answer
+        appends.unflushed.append((partition, response))
+    return response
 
 
 class _Place(NamedTuple):
     """The partition of an append, and the position of its response."""
 
     topic_partition: TopicPartition
-    answers: list[PartitionProduceResponse]
+    responses: list[PartitionProduceResponse]
     position: int
 
     @classmethod
-    def of(cls, name: str, index: int, answers: list[PartitionProduceResponse]) -> "_Place":
-        return cls(TopicPartition(name, index), answers, len(answers))
+    def of(cls, name: str, index: int, responses: list[PartitionProduceResponse]) -> "_Place":
+        return cls(TopicPartition(name, index), responses, len(responses))
 
 
 class _LongBatch:
@@ -369,12 +369,12 @@ class _LongBatch:
         self._appends = appends
 
     async def check_and_append(self) -> None:
-        topic_partition, answers, position = self._place
+        topic_partition, responses, position = self._place
         try:
-            answer = await self._checked_append()
+            response = await self._checked_append()
         except KafkaError as error:
-            answer = _failed(topic_partition.partition, error)
-        answers[position] = answer
+            response = _failed(topic_partition.partition, error)
+        responses[position] = response
 
     async def _checked_append(self) -> PartitionProduceResponse:
         services, index = self._appends.context.services, self._place.topic_partition.partition
@@ -401,14 +401,14 @@ class _HeldBatch(NamedTuple):
     prepared: PreparedBatch | None
 
     def append(
-        self, refusal: KafkaError | None, asked: Verification, guard: VerificationGuard, appends: _Appends
+        self, rejection: KafkaError | None, asked: Verification, guard: VerificationGuard, appends: _Appends
     ) -> PartitionProduceResponse:
         """Checks the guard again in the step that appends: an end marker may have been written in between."""
         index = self.topic_partition.partition
         try:
-            if refusal is not None:
+            if rejection is not None:
                 knows_abortable = appends.context.version >= ABORTABLE_FROM_VERSION
-                return _failed(index, error_for_producer(refusal, asked, knows_abortable=knows_abortable))
+                return _failed(index, error_for_producer(rejection, asked, knows_abortable=knows_abortable))
             log = appends.context.services.replicas.get(*self.topic_partition).log
             try:
                 log.producers.check_verified(self.header, guard)
@@ -436,7 +436,7 @@ def _failed(index: int, error: KafkaError, log_start_offset: int = -1) -> Partit
 
 def _record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
     """KIP-467: names the invalid records, so that a producer can drop just these."""
-    blamed = error.record_errors if isinstance(error, RecordsRefused) else ()
+    blamed = error.record_errors if isinstance(error, RecordsRejected) else ()
     return [BatchIndexAndErrorMessage(record.batch_index, record.message) for record in blamed]
 
 

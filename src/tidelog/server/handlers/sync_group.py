@@ -8,10 +8,10 @@ from tidelog.server.dispatch import RequestContext
 
 
 def handle_sync_group(request: SyncGroupRequest, context: RequestContext) -> Deferred[SyncGroupResponse]:
-    reply = Deferred(_refused)
+    reply = Deferred(_rejected)
     context.services.groups.sync(request, caller_of(context), reply)
     return reply
 
 
-def _refused(error: KafkaError) -> SyncGroupResponse:
+def _rejected(error: KafkaError) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error.code)

@@ -11,7 +11,7 @@ from tidelog.errors import (
     UnknownTopicOrPartition,
 )
 from tidelog.groups.group import coordinator_error
-from tidelog.groups.transaction_guards import TransactionGuard
+from tidelog.groups.transaction_guards import OffsetCommitGuard
 from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -33,20 +33,20 @@ ADDS_FROM_VERSION = 5
 
 async def handle_txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
     image = context.services.cluster.image
-    request.topics, refused = divide_topics(request.topics, image, TxnOffsetCommitRequestTopic, _unknown)
+    request.topics, rejected = divide_topics(request.topics, image, TxnOffsetCommitRequestTopic, _unknown)
     if not request.topics:
-        return TxnOffsetCommitResponse(topics=merged([], refused))
+        return TxnOffsetCommitResponse(topics=merged([], rejected))
     try:
         topics = (await _commit(request, context)).topics
     except KafkaError as error:
         topics = _failed(request, _error_for_version(error, context.version).code)
-    return TxnOffsetCommitResponse(topics=merged(topics, refused))
+    return TxnOffsetCommitResponse(topics=merged(topics, rejected))
 
 
 async def _commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
     groups = context.services.groups
     own_epoch = request.producer_epoch if context.version >= ADDS_FROM_VERSION else None
-    guard = TransactionGuard(request.producer_id, own_epoch)
+    guard = OffsetCommitGuard(request.producer_id, own_epoch)
     guarded: Deferred[TxnOffsetCommitResponse] = Deferred()
     groups.guard_transaction(request.group_id, guard, guarded)
     await guarded.wait()
@@ -65,9 +65,9 @@ async def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> N
     if not adds and not verifier.is_enabled:
         return
     asked = Verification(request.transactional_id, request.producer_id, request.producer_epoch, adds)
-    refusal = await verifier.verify(asked, context.services.groups.partition_of(request.group_id))
-    if refusal is not None:
-        raise type(refusal)(*refusal.args)  # a copy: the traceback of `refusal` would refer to itself
+    rejection = await verifier.verify(asked, context.services.groups.partition_of(request.group_id))
+    if rejection is not None:
+        raise type(rejection)(*rejection.args)  # a copy: the traceback of `refusal` would refer to itself
 
 
 def _error_for_version(error: KafkaError, version: int) -> KafkaError:

@@ -14,12 +14,12 @@ async def handle_unregister_broker(
 ) -> UnregisterBrokerResponse:
     services = context.services
     try:
-        answer = await forward_unless_controller(
+        response = await forward_unless_controller(
             services, context.client_id, request, UnregisterBrokerResponse, TIMEOUT_MS
         )
-        if answer is None:
+        if response is None:
             await services.membership.unregister_broker(request.broker_id)
-            answer = UnregisterBrokerResponse()
+            response = UnregisterBrokerResponse()
     except KafkaError as error:
         return UnregisterBrokerResponse(**error_fields(error))
-    return answer
+    return response

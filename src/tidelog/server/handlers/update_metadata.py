@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from tidelog.cluster.image import Broker, ClusterImage, Partition, Topic
+from tidelog.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration, Topic
 from tidelog.config.listeners import PROTOCOL_NUMBERS, Endpoint
 from tidelog.controller.request_batch import LEADER_DURING_DELETE, WHOLE_CLUSTER
 from tidelog.errors import KafkaError
@@ -91,13 +91,13 @@ def _topic(state: UpdateMetadataTopicState, earlier: Topic | None, configs: Mapp
     for partition in state.partition_states:
         for missing in range(len(partitions), partition.partition_index + 1):
             # A partition that the controller has not sent yet, or could not start.
-            partitions.append(Partition(missing, (), NO_BROKER, NO_LEADER_EPOCH, ()))
+            partitions.append(PartitionRegistration(missing, (), NO_BROKER, NO_LEADER_EPOCH, ()))
         partitions[partition.partition_index] = _partition(partition)
     return Topic(state.topic_name, state.topic_id, tuple(partitions), configs)
 
 
-def _partition(state: UpdateMetadataPartitionState) -> Partition:
-    return Partition(
+def _partition(state: UpdateMetadataPartitionState) -> PartitionRegistration:
+    return PartitionRegistration(
         index=state.partition_index,
         replicas=tuple(state.replicas),
         leader=state.leader,
@@ -105,14 +105,14 @@ def _partition(state: UpdateMetadataPartitionState) -> Partition:
         in_sync_replicas=tuple(state.isr),
         controller_epoch=state.controller_epoch,
         version=state.zk_version,
-        eligible_replicas=tuple(state.elr),
+        eligible_leader_replicas=tuple(state.elr),
         last_known_eligible=tuple(state.last_known_elr),
     )
 
 
-def _brokers(live_brokers: Iterable[UpdateMetadataBroker]) -> dict[BrokerId, Broker]:
+def _brokers(live_brokers: Iterable[UpdateMetadataBroker]) -> dict[BrokerId, BrokerRegistration]:
     return {
-        broker.id: Broker(
+        broker.id: BrokerRegistration(
             broker.id,
             tuple(
                 Endpoint(

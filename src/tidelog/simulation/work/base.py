@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from tidelog.client.admin.admin import Admin
 from tidelog.client.routing.cluster import Cluster
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.simulation.clients import LONGEST_PAUSE_MS, ClientErrors, client_cluster
+from tidelog.simulation.clients import MAX_PAUSE_MS, ClientErrors, client_cluster
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.history import History
 from tidelog.types import TopicPartition
@@ -130,7 +130,7 @@ class Work(ABC):
 
     async def pace(self, longest_ms: int) -> None:
         """Pause between two requests, scaled by the run's write rate."""
-        await self.pause(longest_ms * self.context.longest_pause_ms // LONGEST_PAUSE_MS)
+        await self.pause(longest_ms * self.context.longest_pause_ms // MAX_PAUSE_MS)
 
     async def rest(self, longest_ms: int) -> None:
         """Pause between two rare operations, so that a few of them happen even in a short run."""

@@ -17,7 +17,7 @@ from tidelog.types import NO_OFFSET, TopicPartition
 
 PROFILES, EVENTS = "profiles", "events"
 KEYS = 12
-LONGEST_PAUSE_MS = 150
+MAX_PAUSE_MS = 150
 PATIENCE_S = 4.0
 INTERNAL_TOPICS = (GROUP_TOPIC, TRANSACTION_TOPIC)
 CLEANED_SOON = {"segment.ms": "1500", "min.cleanable.dirty.ratio": "0.01"}
@@ -110,7 +110,7 @@ class Compaction(Work):
                 async with Producer(self._client, self.context.cluster.clock, settings) as producer:
                     while not is_over():
                         await self._write(producer, place)
-                        await self.pace(LONGEST_PAUSE_MS)
+                        await self.pace(MAX_PAUSE_MS)
 
     async def _write(self, producer: Producer, place: TopicPartition) -> None:
         """Write one record at a time, so that a later record of a key has a later offset."""

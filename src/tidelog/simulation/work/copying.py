@@ -51,9 +51,9 @@ FEEDING_PAUSES = 2
 CHECK_S = 0.25
 PROBE_S = 0.4
 QUIET_S = 3.0
-LONGEST_PAUSE_MS = 5000
-LONGEST_READ_MS = 20_000
-LONGEST_SLEEP_MS = 12_000
+MAX_PAUSE_MS = 5000
+MAX_READ_MS = 20_000
+MAX_SLEEP_MS = 12_000
 MANNERS = (
     [WorkerOptions(is_classic=False, is_explicit=False)],
     [WorkerOptions(is_classic=True, is_explicit=True)],
@@ -80,7 +80,7 @@ class CommittedReader:
         """Until cancelled."""
         now = asyncio.get_running_loop().time
         while True:
-            end = now() + self._randomness.below(LONGEST_READ_MS) / 1000
+            end = now() + self._randomness.below(MAX_READ_MS) / 1000
             try:
                 await self.read_until(lambda end=end: now() > end)  # type: ignore[misc]
             except ClientErrors:
@@ -185,7 +185,7 @@ class Copying(Work):
 
     async def _disturb_workers(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            await self.rest(LONGEST_PAUSE_MS)
+            await self.rest(MAX_PAUSE_MS)
             self._disturb_worker()
         for worker in self._workers:
             worker.resume()
@@ -207,7 +207,7 @@ class Copying(Work):
                 worker.start()
 
     def _pause_worker(self, worker: Worker) -> None:
-        sleep_s = self.randomness.below(self.within_run_ms(LONGEST_SLEEP_MS)) / 1000
+        sleep_s = self.randomness.below(self.within_run_ms(MAX_SLEEP_MS)) / 1000
         self.log_event(f"SIGSTOP worker {worker.number} for {sleep_s} s")
         worker.pause()
         asyncio.get_running_loop().call_later(sleep_s, worker.resume)

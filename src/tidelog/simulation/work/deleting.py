@@ -14,8 +14,8 @@ from tidelog.types import TopicPartition, Uuid
 NAME = "seasonal"
 PARTITIONS = 2
 WRITERS = 2
-LONGEST_LIFE_MS = 10_000
-LONGEST_PAUSE_MS = 100
+MAX_LIFE_MS = 10_000
+MAX_PAUSE_MS = 100
 PATIENCE_S = 3.0
 
 
@@ -86,7 +86,7 @@ class RecreatedTopic(Work):
         while True:
             await self.until_done(self._create)
             self._generations.on_created()
-            await self.rest(LONGEST_LIFE_MS)
+            await self.rest(MAX_LIFE_MS)
             if is_over():
                 return
             self._generations.on_deleting()
@@ -134,10 +134,10 @@ class RecreatedTopic(Work):
             try:
                 async with Producer(self._clients[number], self.context.cluster.clock, settings) as producer:
                     while not is_over():
-                        await self.pace(LONGEST_PAUSE_MS)
+                        await self.pace(MAX_PAUSE_MS)
                         await self._write_one(producer)
             except ClientErrors:
-                await self.pause(10 * LONGEST_PAUSE_MS)
+                await self.pause(10 * MAX_PAUSE_MS)
 
     async def _write_one(self, producer: Producer) -> None:
         self._sent += 1

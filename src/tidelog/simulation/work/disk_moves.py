@@ -12,7 +12,7 @@ from tidelog.simulation.work.requests import alter_log_dirs
 from tidelog.simulation.work.writing import orders
 from tidelog.types import BrokerId, TopicPartition
 
-LONGEST_PAUSE_MS = 1500
+MAX_PAUSE_MS = 1500
 CHECK_MS = 500
 COPY_BYTES = 400
 """A few records at a time, so that truncations, kills and failures happen in the middle of a move."""
@@ -34,7 +34,7 @@ class DiskMoves(Work):
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            await self.rest(LONGEST_PAUSE_MS)
+            await self.rest(MAX_PAUSE_MS)
             self._copy_in_small_steps()
             partitions = [*INTERNAL, *(each for found in self.context.partitions.values() for each in found)]
             broker_id = self.one_of(sorted(self.context.cluster.machines))

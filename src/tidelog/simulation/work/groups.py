@@ -22,16 +22,16 @@ from tidelog.types import TopicPartition
 
 PARTITIONS = 4
 FIRST_MEMBERS = 2
-MOST_MEMBERS = 4
+MAX_MEMBERS = 4
 SESSION_TIMEOUT_MS = 3000
 HEARTBEAT_MS = 700
 REBALANCE_TIMEOUT_MS = 6000
 POLL_S = 0.4
 REST_S = 0.5
 PROBE_S = 0.3
-LONGEST_PAUSE_MS = 5000
-LONGEST_SLEEP_MS = 9000
-LONGEST_DAWDLE_MS = 1500
+MAX_PAUSE_MS = 5000
+MAX_SLEEP_MS = 9000
+MAX_DAWDLE_MS = 1500
 TIMEOUT_S = 8.0
 COORDINATOR_SETTINGS: Mapping[str, object] = {
     "min_insync_replicas": 2,
@@ -102,7 +102,7 @@ class GroupWork(Work):
         for _ in range(FIRST_MEMBERS):
             self._start()
         while not is_over():
-            await self.rest(LONGEST_PAUSE_MS)
+            await self.rest(MAX_PAUSE_MS)
             self._disturb_member()
         for member in self._members:
             member.process.resume()
@@ -151,7 +151,7 @@ class GroupWork(Work):
     # ---- members
 
     def _disturb_member(self) -> None:
-        if not self._members or (len(self._members) < MOST_MEMBERS and self.is_one_in(3)):
+        if not self._members or (len(self._members) < MAX_MEMBERS and self.is_one_in(3)):
             self._start()
             return
         member = self.one_of(self._members)
@@ -163,7 +163,7 @@ class GroupWork(Work):
                 self.log_event(f"{member.host} leaves")
                 member.is_leaving = True
             case _:
-                sleep_s = self.randomness.below(self.within_run_ms(LONGEST_SLEEP_MS)) / 1000
+                sleep_s = self.randomness.below(self.within_run_ms(MAX_SLEEP_MS)) / 1000
                 self.log_event(f"SIGSTOP {member.host} for {sleep_s} s")
                 member.process.stop()
                 if member.stopped_at is None:
@@ -233,7 +233,7 @@ class GroupWork(Work):
             if record.value is not None:
                 self.history.on_read(key, record.offset, record.value, reader=member.host)
         if member.randomness.below(2) == 0:
-            await asyncio.sleep(member.randomness.below(LONGEST_DAWDLE_MS) / 1000)
+            await asyncio.sleep(member.randomness.below(MAX_DAWDLE_MS) / 1000)
         if records:
             await consumer.commit()
 

@@ -17,8 +17,8 @@ from tidelog.simulation.work.requests import (
 from tidelog.simulation.work.writing import ORDERS, ImpatientWrites, orders
 from tidelog.types import TopicPartition
 
-LONGEST_PAUSE_MS = 6000
-MOST_PARTITIONS = 5
+MAX_PAUSE_MS = 6000
+MAX_PARTITIONS = 5
 LOSSY = "lossy"
 
 Choices = Sequence[tuple[str, Sequence[str | None]]]
@@ -34,8 +34,8 @@ class AddedPartitions(Work):
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         client, partitions = self.context.client(self.name), await orders(self.context)
-        while not is_over() and len(partitions) < MOST_PARTITIONS:
-            await self.rest(4 * LONGEST_PAUSE_MS)
+        while not is_over() and len(partitions) < MAX_PARTITIONS:
+            await self.rest(4 * MAX_PAUSE_MS)
             count = len(partitions) + 1
             with suppress(*ClientErrors):
                 self.log_event(f"{ORDERS} is to have {count} partitions")
@@ -73,7 +73,7 @@ class ChangedSettings(Work):
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            await self.rest(LONGEST_PAUSE_MS)
+            await self.rest(MAX_PAUSE_MS)
             with suppress(*ClientErrors):
                 if self.is_one_in(4):
                     name, values = self.one_of(self.broker_choices)
@@ -109,7 +109,7 @@ class DeletedRecords(Work):
     async def run(self, is_over: Callable[[], bool]) -> None:
         partitions = await orders(self.context)
         while not is_over():
-            await self.rest(LONGEST_PAUSE_MS)
+            await self.rest(MAX_PAUSE_MS)
             target = self.one_of(partitions)
             end_offset = self.history.ends[target]
             if end_offset:
@@ -131,7 +131,7 @@ class PreferredElections(Work):
     async def run(self, is_over: Callable[[], bool]) -> None:
         client = self.context.client(self.name)
         while not is_over():
-            await self.rest(LONGEST_PAUSE_MS)
+            await self.rest(MAX_PAUSE_MS)
             with suppress(*ClientErrors):
                 self.log_event("elect preferred leaders")
                 await elect_leaders(client, PREFERRED, None)
@@ -156,7 +156,7 @@ class UncleanElections(ImpatientWrites):
         while not is_over():
             with suppress(*ClientErrors):
                 await self._session(partitions, is_over)
-            await self.rest(LONGEST_PAUSE_MS)
+            await self.rest(MAX_PAUSE_MS)
             with suppress(*ClientErrors):
                 self.log_event("elect any leader")
                 await elect_leaders(self._client, UNCLEAN, partitions)

@@ -15,8 +15,8 @@ from tidelog.types import NO_OFFSET, TopicPartition
 
 READERS = 2
 POLL_S = 0.5
-LONGEST_READ_MS = 15_000
-LONGEST_LOOK_BACK_MS = 20_000
+MAX_READ_MS = 15_000
+MAX_LOOK_BACK_MS = 20_000
 READ_BYTES = (500, 1 << 20)
 
 
@@ -40,7 +40,7 @@ class RewindingReads(Work):
         while not is_over():
             topic = self.one_of(sorted(self.context.partitions))
             partitions = list(self.context.partitions[topic])
-            end = self.context.now + self.randomness.below(self.within_run_ms(LONGEST_READ_MS)) / 1000
+            end = self.context.now + self.randomness.below(self.within_run_ms(MAX_READ_MS)) / 1000
             if partitions:
                 await self._session(number, partitions, lambda end=end: is_over() or self.context.now > end)  # type: ignore[misc]
             else:
@@ -83,16 +83,16 @@ class RewindingReads(Work):
         if not times:
             return {}
         found = await list_offsets(consumer._cluster, times, isolation_level=consumer.settings.isolation_level)
-        for each, answer in found.items():
-            if answer.offset != NO_OFFSET and answer.timestamp_ms < times[each]:
-                self.noted.append(f"early-offset {name} asked {each} for time {times[each]} and got {answer}")
+        for each, response in found.items():
+            if response.offset != NO_OFFSET and response.timestamp_ms < times[each]:
+                self.noted.append(f"early-offset {name} asked {each} for time {times[each]} and got {response}")
         return {each: BEGINNING if it.offset == NO_OFFSET else it.offset for each, it in found.items()}
 
     def _start(self, topic_partition: TopicPartition) -> int | AtTime:
         end_offset = self.history.ends.get(topic_partition, 0)
         match self.randomness.below(4):
             case 0:
-                return AtTime(self.context.cluster.clock.now_ms() - self.randomness.below(LONGEST_LOOK_BACK_MS))
+                return AtTime(self.context.cluster.clock.now_ms() - self.randomness.below(MAX_LOOK_BACK_MS))
             case 1 if end_offset > self.history.log_starts[topic_partition]:
                 first = self.history.log_starts[topic_partition]
                 return first + self.randomness.below(end_offset - first)

@@ -11,7 +11,7 @@ from tidelog.simulation.work.requests import alter_reassignments, list_reassignm
 from tidelog.simulation.work.writing import orders
 from tidelog.types import BrokerId, TopicPartition
 
-LONGEST_PAUSE_MS = 4000
+MAX_PAUSE_MS = 4000
 CHECK_MS = 1000
 INTERNAL = tuple(TopicPartition(topic, index) for topic in (GROUP_TOPIC, TRANSACTION_TOPIC) for index in range(2))
 """Internal topics of coordinators, if the run has them."""
@@ -34,7 +34,7 @@ class Reassignments(Work):
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            await self.rest(LONGEST_PAUSE_MS)
+            await self.rest(MAX_PAUSE_MS)
             partition = self.one_of(
                 [*INTERNAL, *(each for found in self.context.partitions.values() for each in found)]
             )

@@ -8,7 +8,7 @@ from tidelog.simulation.work.base import Work, WorkContext
 from tidelog.simulation.work.requests import BROKER, CLUSTER_WIDE, alter_settings
 from tidelog.simulation.work.writing import ORDERS, orders
 
-LONGEST_PAUSE_MS = 4000
+MAX_PAUSE_MS = 4000
 SIDES = ("leader", "follower")
 RATES = ("0", "300", "3000", "30000", None)
 """Bytes per second: from one batch per window to more than is written."""
@@ -32,7 +32,7 @@ class Throttles(Work):
         while not is_over():
             with suppress(*ClientErrors):
                 await self._limit(self.one_of(SIDES), self.one_of(RATES))
-            await self.rest(LONGEST_PAUSE_MS)
+            await self.rest(MAX_PAUSE_MS)
             if self.is_one_in(4):
                 await self._try_list(self._some_replicas())
 

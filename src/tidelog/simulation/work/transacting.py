@@ -14,10 +14,10 @@ PAYMENTS = "payments"
 PRODUCERS = 2
 """Producers with their own transactional ids, plus a rival of the first with the same id."""
 TRANSACTION_TIMEOUT_MS = 4000
-LONGEST_PAUSE_MS = 400
-LONGEST_DAWDLE_MS = 6000
+MAX_PAUSE_MS = 400
+MAX_DAWDLE_MS = 6000
 DAWDLE_ONE_IN = 12
-MOST_RECORDS = 4
+MAX_RECORDS = 4
 TIMEOUT_S = 15.0
 COORDINATOR_SETTINGS = {
     "transaction_state_log_num_partitions": 2,
@@ -59,7 +59,7 @@ class Transactions(Work):
             try:
                 await self._session(number, is_over, most=3 if is_rival else 100)
             except (*ClientErrors, _Abandoned):
-                await self.pace(2 * LONGEST_PAUSE_MS)
+                await self.pace(2 * MAX_PAUSE_MS)
 
     async def _session(self, number: int, is_over: Callable[[], bool], most: int) -> None:
         """From one InitProducerId to the next; InitProducerId aborts an open transaction of the same id."""
@@ -80,7 +80,7 @@ class Transactions(Work):
                 if is_over():
                     return
                 await self._transaction(number, producer, partitions)
-                await self.pace(LONGEST_PAUSE_MS)
+                await self.pace(MAX_PAUSE_MS)
 
     async def _transaction(
         self, number: int, producer: TransactionalProducer, partitions: Sequence[TopicPartition]
@@ -103,7 +103,7 @@ class Transactions(Work):
         transaction: Transaction,
         deliveries: list[tuple[Delivery, Write]],
     ) -> None:
-        for _ in range(1 + self.randomness.below(MOST_RECORDS)):
+        for _ in range(1 + self.randomness.below(MAX_RECORDS)):
             target = self.one_of(partitions)
             self._sent += 1
             write = Write(target, f"t{self._sent}".encode(), transaction.writer, transaction=transaction)
@@ -111,7 +111,7 @@ class Transactions(Work):
             delivery = await producer.enqueue(target.topic, write.value, partition=target.partition)
             deliveries.append((delivery, write))
         if self.is_one_in(DAWDLE_ONE_IN):
-            await self.rest(LONGEST_DAWDLE_MS)
+            await self.rest(MAX_DAWDLE_MS)
 
     async def _end(
         self, producer: TransactionalProducer, transaction: Transaction, deliveries: list[tuple[Delivery, Write]]

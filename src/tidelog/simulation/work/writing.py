@@ -30,16 +30,16 @@ from tidelog.simulation.work.base import SEEDS, Work, WorkContext, together
 from tidelog.types import TopicPartition
 
 ORDERS = "orders"
-LONGEST_PAUSE_MS = 200
+MAX_PAUSE_MS = 200
 RECORDS_PER_BURST = 4
-LONGEST_PATIENCE_MS = 4000
-LONGEST_SESSION_MS = 15_000
+MAX_PATIENCE_MS = 4000
+MAX_SESSION_MS = 15_000
 CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP)
 ONE_SHOT_TIMEOUTS_MS = (50, 500, 5000)
 NAMED_VERSION = 12
 """Last version of Produce with topic names instead of ids."""
 
-REFUSED_BEFORE_APPEND = (
+REJECTED_BEFORE_APPEND = (
     CorruptMessage,
     InvalidRecord,
     InvalidRequiredAcks,
@@ -124,10 +124,10 @@ class ImpatientWrites(Work):
             try:
                 await self._session(partitions, is_over)
             except ClientErrors:
-                await self.pace(LONGEST_PAUSE_MS)
+                await self.pace(MAX_PAUSE_MS)
 
     async def _session(self, partitions: Sequence[TopicPartition], is_over: Callable[[], bool]) -> None:
-        patience_s = 0.1 + self.randomness.below(LONGEST_PATIENCE_MS) / 1000
+        patience_s = 0.1 + self.randomness.below(MAX_PATIENCE_MS) / 1000
         settings = ProducerSettings(
             request_timeout_s=max(patience_s / 2, 0.2),
             delivery_timeout_s=patience_s,
@@ -135,7 +135,7 @@ class ImpatientWrites(Work):
             may_create_topics=False,
             compression=self.one_of(CODECS),
         )
-        end = self.context.now + self.randomness.below(self.within_run_ms(LONGEST_SESSION_MS)) / 1000
+        end = self.context.now + self.randomness.below(self.within_run_ms(MAX_SESSION_MS)) / 1000
         self._sessions += 1
         async with Producer(self._client, self.context.cluster.clock, settings) as producer:
             while not is_over() and self.context.now < end:
@@ -146,7 +146,7 @@ class ImpatientWrites(Work):
                     write = self._begin(target)
                     delivery = await producer.enqueue(target.topic, write.value, partition=target.partition)
                     self._follow(delivery, write)
-                await self.pace(LONGEST_PAUSE_MS)
+                await self.pace(MAX_PAUSE_MS)
 
     def _begin(self, target: TopicPartition) -> Write:
         self._sent += 1
@@ -176,7 +176,7 @@ class OneShotWrites(Work):
     async def run(self, is_over: Callable[[], bool]) -> None:
         partitions = await orders(self.context)
         while not is_over():
-            await self.pace(LONGEST_PAUSE_MS)
+            await self.pace(MAX_PAUSE_MS)
             await self._write(self.one_of(partitions))
 
     async def _write(self, target: TopicPartition) -> None:
@@ -186,8 +186,8 @@ class OneShotWrites(Work):
         seen_version = self._client.metadata.version
         try:
             self.history.acknowledge(write, await self._ask(write))
-        except REFUSED_BEFORE_APPEND:
-            self.history.refuse(write)
+        except REJECTED_BEFORE_APPEND:
+            self.history.reject(write)
         except ClientErrors:
             await self._refresh_metadata(seen_version)
 
@@ -210,6 +210,6 @@ class OneShotWrites(Work):
         return answer.base_offset
 
     async def _refresh_metadata(self, seen_version: int) -> None:
-        await self.pace(LONGEST_PAUSE_MS)
+        await self.pace(MAX_PAUSE_MS)
         with suppress(*ClientErrors):
             await self._client.refresh(seen_version)

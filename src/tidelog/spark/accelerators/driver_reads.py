@@ -20,7 +20,7 @@ from tidelog.spark.accelerators.switches import Accelerator, is_on
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LARGEST_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """Limit of a micro-batch read on the driver: both the Python and the Java process hold it in memory."""
 
 
@@ -53,7 +53,7 @@ def decode_a_record(columns: Sequence[str]) -> "list[pa.RecordBatch]":
 class SmallBatches:
     """Reads small micro-batches. The row size of the last batch decides whether the next is attempted."""
 
-    def __init__(self, largest_bytes: int = LARGEST_BYTES) -> None:
+    def __init__(self, largest_bytes: int = MAX_BYTES) -> None:
         self._largest_bytes = largest_bytes
         self._row_bytes = 0.0
 

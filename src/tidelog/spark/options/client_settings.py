@@ -7,7 +7,7 @@ from typing import Any
 from tidelog.client.consumer.consumer_settings import READ_UNCOMMITTED
 from tidelog.client.producer.producer_settings import ACKS_ALL
 from tidelog.protocol.compression import Codec
-from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REFUSED, SECURE, Side, is_secure
+from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REJECTED, SECURE, Side, is_secure
 from tidelog.spark.options.values import OptionError, parsed
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -46,16 +46,16 @@ def client_settings(given: Mapping[str, str], side: Side, **others: Any) -> Clie
     known = {setting.name: setting for setting in KAFKA_SETTINGS if setting.is_for(side)}
     values: dict[str, Any] = {}
     for name, text in given.items():
-        refuse(name, text)
+        reject(name, text)
         if name in known:
             value = parsed(PREFIX + name, known[name].parse, text)
             values |= dict.fromkeys(known[name].fields, value)
     return ClientSettings(**(values | others))
 
 
-def refuse(name: str, text: str) -> None:
+def reject(name: str, text: str) -> None:
     """Raises OptionError if the setting is not supported."""
-    if name in REFUSED:
-        raise OptionError(f"Option '{PREFIX}{name}' is not supported: {REFUSED[name]}")
+    if name in REJECTED:
+        raise OptionError(f"Option '{PREFIX}{name}' is not supported: {REJECTED[name]}")
     if is_secure(name, text):
         raise OptionError(f"Option '{PREFIX}{name}' is not supported: {SECURE}")

@@ -222,7 +222,7 @@ KAFKA_SETTINGS = (
 _FOR_READING = "Spark tracks the offsets of a query itself"
 _BYTES = "keys and values are bytes; convert them with DataFrame operations"
 
-REFUSED = {
+REJECTED = {
     "auto.offset.reset": f"{_FOR_READING}; set 'startingOffsets' instead",
     "enable.auto.commit": _FOR_READING,
     "auto.commit.interval.ms": _FOR_READING,

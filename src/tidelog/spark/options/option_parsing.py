@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tidelog.config.nearest import nearest_name
-from tidelog.spark.options.client_settings import refuse
+from tidelog.spark.options.client_settings import reject
 from tidelog.spark.options.kafka_settings import (
     KAFKA_SETTINGS,
     PREFIX,
-    REFUSED,
+    REJECTED,
     SECURITY_PROTOCOL,
     WITHOUT_EFFECT,
     Side,
@@ -68,7 +68,7 @@ class ParsedOptions:
             self.without_effect.append(option.name)
 
     def _add_kafka_setting(self, name: str, text: str) -> None:
-        refuse(name, text)
+        reject(name, text)
         side = Side.WRITE if self._query is Query.WRITE else Side.READ
         known = {setting.name: setting for setting in KAFKA_SETTINGS}
         if name in known and known[name].is_for(side):
@@ -98,4 +98,4 @@ def _unknown(name: str, query: Query) -> OptionError:
 def _valid_names(query: Query) -> Iterator[str]:
     yield from (option.name for option in OPTIONS if query in option.queries)
     yield from (PREFIX + setting.name for setting in KAFKA_SETTINGS)
-    yield from (PREFIX + name for name in (*WITHOUT_EFFECT, *REFUSED))
+    yield from (PREFIX + name for name in (*WITHOUT_EFFECT, *REJECTED))

@@ -6,7 +6,7 @@ import numpy as np
 
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader
-from tidelog.protocol.records import SMALLEST_RECORD_BYTES, codec_of
+from tidelog.protocol.records import MIN_RECORD_BYTES, codec_of
 from tidelog.spark.records.kernels import BATCH_FACTS, Bytes, Longs
 from tidelog.spark.records.scratch import Scratch
 from tidelog.spark.records.small_batches import scan_small_batches
@@ -86,7 +86,7 @@ class BatchGroup:
             self._in_scratch = bool(header.compression)
         if self._in_scratch:
             start, end = self._scratch.append(codec_of(header), self._raw[start:end])
-        if not 0 <= header.record_count * SMALLEST_RECORD_BYTES <= end - start:
+        if not 0 <= header.record_count * MIN_RECORD_BYTES <= end - start:
             raise CorruptMessage(f"{end - start} bytes cannot hold {header.record_count} records")
         self._batches.append(facts_of(header, start, end))
         self.size_bytes += end - start

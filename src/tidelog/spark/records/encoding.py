@@ -18,7 +18,7 @@ MAX_RECORDS = 20_000
 ARENA_BYTES = 64 * 1024 * 1024
 """Memory for the open batches of all targets: with many targets, batches are smaller."""
 
-SMALLEST_BATCH_BYTES = 16 * 1024
+MIN_BATCH_BYTES = 16 * 1024
 
 
 class RecordColumns(NamedTuple):
@@ -51,7 +51,7 @@ class BatchEncoder:
         self._open = self._make_room(target_count)
 
     def _make_room(self, target_count: int) -> OpenBatches:
-        share_bytes = max(SMALLEST_BATCH_BYTES, ARENA_BYTES // max(1, target_count))
+        share_bytes = max(MIN_BATCH_BYTES, ARENA_BYTES // max(1, target_count))
         capacity_bytes = max(1, min(self._batch_bytes, share_bytes) - HEADER_BYTES)
         return open_batches(target_count, capacity_bytes, self._max_records)
 

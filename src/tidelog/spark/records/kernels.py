@@ -47,11 +47,11 @@ FIELD_FACTS: Final = 6
 NAME_START, NAME_LENGTH, HEADER_VALUE_START, HEADER_VALUE_LENGTH = range(4)
 HEADER_FACTS: Final = 4
 
-SMALLEST_RECORD_LENGTH: Final = 6
-SMALLEST_RECORD_BYTES: Final = 7
-SMALLEST_HEADER_BYTES: Final = 2
+MIN_RECORD_LENGTH: Final = 6
+MIN_RECORD_BYTES: Final = 7
+MIN_HEADER_BYTES: Final = 2
 MICROSECONDS: Final = 1000
-LARGEST_MILLISECONDS: Final = (2**63 - 1) // MICROSECONDS
+MAX_MILLISECONDS: Final = (2**63 - 1) // MICROSECONDS
 
 
 def kernel(function: Function) -> Function:
@@ -163,7 +163,7 @@ def read_length(buffer: Bytes, position: Long, end: Long) -> tuple[Long, Long]:
 @kernel
 def skip_headers(buffer: Bytes, position: Long, end: Long, count: Long) -> Long:
     """The position after `count` headers, all inside `buffer[position:end]`."""
-    if count < 0 or count > (end - position) // SMALLEST_HEADER_BYTES:
+    if count < 0 or count > (end - position) // MIN_HEADER_BYTES:
         return np.int64(BAD_HEADER_COUNT)
     for _ in range(count):
         length, position = read_length(buffer, position, end)
@@ -207,7 +207,7 @@ def scan_record(buffer: Bytes, position: Long, batch_end: Long, row: Long, field
     length, position = read_varint(buffer, position, batch_end)
     if position < 0:
         return position, nothing, nothing
-    if length < SMALLEST_RECORD_LENGTH or length > batch_end - position:
+    if length < MIN_RECORD_LENGTH or length > batch_end - position:
         return np.int64(BAD_RECORD_LENGTH), nothing, nothing
     end = position + length
     timestamp_delta, position = read_number(buffer, position + 1, end, 64)
@@ -231,7 +231,7 @@ def timestamp_of(batch: Longs, delta: Long) -> tuple[Long, bool]:
 
 @inlined
 def in_microseconds(timestamp_ms: Long) -> tuple[Long, bool]:
-    fits = -LARGEST_MILLISECONDS <= timestamp_ms <= LARGEST_MILLISECONDS
+    fits = -MAX_MILLISECONDS <= timestamp_ms <= MAX_MILLISECONDS
     return (timestamp_ms if fits else 0) * MICROSECONDS, fits
 
 
@@ -252,7 +252,7 @@ def scan_batch(
     position, end, count = batch[BATCH_START], batch[BATCH_END], batch[RECORD_COUNT]
     if position < 0 or end < position or end > buffer.shape[0]:
         return row, np.int64(BAD_BOUNDS), position
-    if count < 0 or count > offsets.shape[0] - row or count > (end - position) // SMALLEST_RECORD_BYTES:
+    if count < 0 or count > offsets.shape[0] - row or count > (end - position) // MIN_RECORD_BYTES:
         return row, np.int64(BAD_RECORD_COUNT), position
     last_delta = np.int64(-1)
     for _ in range(count):

@@ -24,8 +24,8 @@ from tidelog.spark.records.kernels import (
     LAST_OFFSET_DELTA,
     LOG_APPEND_TIME,
     MAX_TIMESTAMP,
+    MIN_RECORD_BYTES,
     RECORD_COUNT,
-    SMALLEST_RECORD_BYTES,
     Bytes,
     Long,
     Longs,
@@ -38,7 +38,7 @@ from tidelog.spark.records.kernels import (
 SMALL_BATCH_BYTES: Final = 4096
 """Above this size the library computes the CRC faster, despite the cost of the call."""
 
-_SMALLEST_LENGTH: Final = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
+_MIN_LENGTH: Final = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _LENGTH, _CRC, _ATTRIBUTES, _LAST_OFFSET_DELTA = 8, 17, CRC_START, 23
 _BASE_TIMESTAMP, _MAX_TIMESTAMP, _RECORD_COUNT = 27, 35, 57
 _CASTAGNOLI_REVERSED: Final = 0x82F63B78
@@ -80,21 +80,21 @@ def crc32c(buffer: Bytes, start: Long, end: Long) -> Long:
 
 
 @inlined
-def _end_of_small_batch(buffer: Bytes, position: Long, refused_attributes: Long) -> Long:
+def _end_of_small_batch(buffer: Bytes, position: Long, rejected_attributes: Long) -> Long:
     """The end of a batch that is complete, small, valid so far and visible to all readers; -1 for all others."""
     if buffer.shape[0] - position < HEADER_BYTES or buffer[position + MAGIC_POSITION] != MAGIC:
         return np.int64(-1)
     length = np.int64(load_int32(buffer, position + _LENGTH))
     end = position + LENGTH_OVERHEAD_BYTES + length
-    if not _SMALLEST_LENGTH <= length <= SMALL_BATCH_BYTES or end > buffer.shape[0]:
+    if not _MIN_LENGTH <= length <= SMALL_BATCH_BYTES or end > buffer.shape[0]:
         return np.int64(-1)
-    if buffer[position + _ATTRIBUTES + 1] & refused_attributes:
+    if buffer[position + _ATTRIBUTES + 1] & rejected_attributes:
         return np.int64(-1)
     base_offset, last_delta = load_int64(buffer, position), load_int32(buffer, position + _LAST_OFFSET_DELTA)
     if base_offset < 0 or last_delta < 0 or base_offset > LAST_OFFSET - last_delta:
         return np.int64(-1)
     records_bytes = end - position - HEADER_BYTES
-    if not 0 <= np.int64(load_int32(buffer, position + _RECORD_COUNT)) * SMALLEST_RECORD_BYTES <= records_bytes:
+    if not 0 <= np.int64(load_int32(buffer, position + _RECORD_COUNT)) * MIN_RECORD_BYTES <= records_bytes:
         return np.int64(-1)
     return end
 
@@ -115,12 +115,12 @@ def scan_small_batches(
     Stops at the first batch that it does not accept, valid or not; the caller handles that batch. Returns the number of
     batches, their rows, the bytes of their records, and the position where it stopped.
     """
-    refused_attributes = np.uint8(COMPRESSION_MASK | CONTROL_BIT)
+    rejected_attributes = np.uint8(COMPRESSION_MASK | CONTROL_BIT)
     if not shows_transactions:
-        refused_attributes |= np.uint8(TRANSACTIONAL_BIT)
+        rejected_attributes |= np.uint8(TRANSACTIONAL_BIT)
     count, rows, size_bytes = np.int64(0), np.int64(0), np.int64(0)
     while count < batches.shape[0] and rows < target_rows and size_bytes < target_bytes:
-        end = _end_of_small_batch(buffer, position, refused_attributes)
+        end = _end_of_small_batch(buffer, position, rejected_attributes)
         if end < 0:
             break
         base_offset, last_delta = (

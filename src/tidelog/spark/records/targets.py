@@ -11,7 +11,7 @@ from tidelog.spark.records.kernels import Ints, Long, Longs, kernel
 from tidelog.spark.records.murmur2 import partition_of_key
 from tidelog.types import TopicPartition
 
-SHORTEST_RUN = 1000
+MIN_RUN = 1000
 """Rows without a key that go to the same partition in a row: few large batches instead of many small ones."""
 
 _ALL_CHOSEN = -1
@@ -95,7 +95,7 @@ def _numbers(values: Iterable[int]) -> Longs:
 def _run_rows(row_count: int, tables: _Tables) -> Longs:
     """By topic: rows without a key that one partition gets before the next one."""
     even_shares: Longs = -(-row_count // tables.led_counts)
-    return np.maximum(SHORTEST_RUN, even_shares)
+    return np.maximum(MIN_RUN, even_shares)
 
 
 @kernel

@@ -232,12 +232,12 @@ async def _find_topic(cluster: Cluster, name: str, options: WriteOptions) -> Top
             continue
         if name in metadata.topics:
             return metadata.topics[name]
-        refusal = metadata.errors.get(name, UnknownTopicOrPartition())
-        if isinstance(refusal, InvalidReplicationFactor):
-            await _wait_for_replicas(away, name, refusal)
+        rejection = metadata.errors.get(name, UnknownTopicOrPartition())
+        if isinstance(rejection, InvalidReplicationFactor):
+            await _wait_for_replicas(away, name, rejection)
         else:
             missing = missing or cluster.attempts(f"finding topic {name!r}", MISSING_TOPIC_S)
-            await _wait_for_topic(missing, name, refusal)
+            await _wait_for_topic(missing, name, rejection)
 
 
 async def _wait_for_brokers(attempts: Attempts, error: Exception, bootstrap: str) -> None:
@@ -266,5 +266,5 @@ async def _wait_for_topic(attempts: Attempts, name: str, error: KafkaError) -> N
             f"Topic {name!r} does not exist, and the brokers do not create topics automatically: create it with"
             f" `tidelog topic create {name}`, or correct the name."
         ) from None
-    except KafkaError as refusal:
-        raise UnknownTopic(f"Topic {name!r} cannot be written to: {reason_of(refusal)}") from refusal
+    except KafkaError as rejection:
+        raise UnknownTopic(f"Topic {name!r} cannot be written to: {reason_of(rejection)}") from rejection

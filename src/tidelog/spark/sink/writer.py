@@ -137,7 +137,7 @@ def check_columns(schema: "StructType", options: WriteOptions) -> None:
             raise OptionError(f"Column '{name}' is {found}, but must be {' or '.join(allowed)}")
 
 
-def refuse_overwriting(is_overwriting: bool) -> None:
+def reject_overwriting(is_overwriting: bool) -> None:
     if is_overwriting:
         raise OptionError("Mode 'overwrite' is not supported for topics: use mode('append')")
 

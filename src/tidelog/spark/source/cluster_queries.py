@@ -99,13 +99,13 @@ async def offsets_at(
     if not timestamps_ms:
         return {}
     level = options.client.isolation_level if isolation_level is None else isolation_level
-    answers = await with_retries(
+    responses = await with_retries(
         cluster,
         options,
         "list offsets",
         lambda remaining_s: list_offsets(cluster, timestamps_ms, isolation_level=level, timeout_s=remaining_s),
     )
-    return {key: answer.offset for key, answer in answers.items()}
+    return {key: response.offset for key, response in responses.items()}
 
 
 async def with_retries(

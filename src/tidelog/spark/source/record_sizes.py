@@ -20,7 +20,7 @@ from tidelog.spark.source.cluster_queries import Topics, with_retries
 from tidelog.types import ZERO_UUID, TopicPartition
 
 PARTITION_BYTES = 256 * 1024
-ANSWER_BYTES = 4 * 1024 * 1024
+RESPONSE_BYTES = 4 * 1024 * 1024
 UNKNOWN_BYTES = 0.0
 
 
@@ -66,7 +66,7 @@ def _request(
                 partition_max_bytes=PARTITION_BYTES,
             )
         )
-    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=ANSWER_BYTES, topics=list(by_topic.values()))
+    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=RESPONSE_BYTES, topics=list(by_topic.values()))
 
 
 def _outcomes(topics: Topics, response: FetchResponse) -> Outcomes[float]:

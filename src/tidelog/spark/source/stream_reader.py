@@ -108,23 +108,23 @@ class FailedStreamReader(DataSourceStreamReader):
         self._why = why
 
     @only_the_sentence()
-    def _refuse(self) -> NoReturn:
+    def _reject(self) -> NoReturn:
         raise self._why
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        self._refuse()
+        self._reject()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        self._refuse()
+        self._reject()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        self._refuse()
+        self._reject()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._refuse()
+        self._reject()
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        self._refuse()
+        self._reject()
 
 
 def _most(limits: Limits) -> int:
