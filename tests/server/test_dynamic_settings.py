@@ -51,7 +51,9 @@ async def same_value(client: Client, name: str) -> str:
 def test_every_dynamic_setting_is_accepted_kept_shown_and_removed(resource: Resource, source: ConfigSource) -> None:
     async def scenario(world: World, client: Client) -> None:
         for name, declared in settings_of(BrokerSettings).items():
-            if declared.update is UpdateMode.READ_ONLY or (resource == THIS_BROKER and name == "min.insync.replicas"):
+            if declared.update is not UpdateMode.CLUSTER_WIDE or (
+                resource == THIS_BROKER and name == "min.insync.replicas"
+            ):
                 continue
             before, text = await value(client, THIS_BROKER, name), await same_value(client, name)
             assert await change(client, resource, (name, SET, text)) == 0, name
@@ -126,7 +128,7 @@ def test_each_dynamic_setting_of_kafka_is_known_here() -> None:
     definitions = Path(__file__).parents[1] / "config" / "kafka_settings.txt"
     kafkas = {line.split(" ")[1] for line in definitions.read_text().splitlines() if line.endswith("cluster-wide")}
     accepted = {
-        name for name, each in settings_of(BrokerSettings).items() if each.update is not UpdateMode.READ_ONLY
+        name for name, each in settings_of(BrokerSettings).items() if each.update is UpdateMode.CLUSTER_WIDE
     } - OWN
     assert accepted == kafkas
     assert not accepted & DYNAMIC_UNSUPPORTED_NAMES

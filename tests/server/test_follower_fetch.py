@@ -334,7 +334,7 @@ def test_a_follower_that_names_its_high_watermark_is_answered_with_a_newer_one()
         topic_id = topic_id_of(led.broker, "t")
         reader.wants("t", 0, 0, topic_id)
         await reader.fetch()
-        other = Led(led.world, led.broker, await led.world.connect())
+        other = Led(led.world, led.broker, await led.world.connect_as_broker(led.broker))
         await other.client.produce("t", b"x", acks=1)
         assert list(await reader.fetch()) == [0]
         reader.wants("t", 0, 1, topic_id, high_watermark=0)
