@@ -76,9 +76,10 @@ def test_plan_is_shown_and_nothing_happens_without_consent(cluster: LocalCluster
 
 
 def test_drained_broker_hosts_nothing_and_gets_its_share_back(cluster: LocalCluster) -> None:
-    drained = good(cluster, "partition", "move", "--drain", "3", "--topic", TOPIC, "--yes")
+    drained = good(cluster, "partition", "move", "--drain", "3", "--topic", TOPIC, "--yes", "--throttle", "50MB")
     assert drained.splitlines()[-1].startswith("moved: ")
     assert hosts(cluster) == {1, 2}
+    assert "throttled" not in good(cluster, "broker", "describe", "1") + good(cluster, "topic", "describe", TOPIC)
     assert good(cluster, "partition", "move", "--status") == "no partition is being moved\n"
     plan = good(cluster, "partition", "move", "--add-broker", "3", "--topic", TOPIC, "--dry-run", "--json")
     assert json.loads(plan)["version"] == 1
