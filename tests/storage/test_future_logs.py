@@ -508,3 +508,30 @@ def test_cleaning_pauses_while_a_log_is_copied() -> None:
         assert await manager.cleaner.clean_once()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("fails_at_start", [False, True])
+def test_a_topic_that_was_created_again_while_a_disk_was_away_is_the_one_that_counts(fails_at_start: bool) -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await two_dirs(disk)
+        append(manager.create(ORDERS, TOPIC_ID, SMALL), b"of the deleted topic")
+        if fails_at_start:
+            await manager.close()
+        fault = disk.inject(errno.EIO, "/one")
+        if fails_at_start:
+            manager = await two_dirs(disk)
+        else:
+            manager.directories[0].fail(OSError(errno.EIO, "broken"))
+            manager.delete(ORDERS)
+        append(manager.create(ORDERS, b"u" * 16, SMALL), b"new", b"new")
+        await manager.close()
+        disk.faults.remove(fault)
+        disk.locked_paths.clear()
+        again = await two_dirs(disk)
+        assert (again.logs[ORDERS].path, again.logs[ORDERS].log_end_offset) == ("/two/orders-0", 2)
+        (stray,) = again.stray_paths
+        assert stray.startswith("/one/orders-0.")
+        assert not disk.exists(f"/two/orders-0/{MARKER}")
+
+    asyncio.run(run())

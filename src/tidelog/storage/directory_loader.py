@@ -19,6 +19,7 @@ from tidelog.storage.checkpoints import (
 from tidelog.storage.loader import Checkpointed, load_log
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, DuplicateLog, LogDirectory
+from tidelog.storage.partition_metadata import PARTITION_METADATA, read_topic_id
 from tidelog.storage.partition_names import (
     CLUSTER_METADATA_NAME,
     DELETION_SUFFIX,
@@ -26,8 +27,9 @@ from tidelog.storage.partition_names import (
     deletion_name,
     parse_future_name,
     parse_partition_name,
+    stray_name,
 )
-from tidelog.storage.replaced_logs import read_replaced
+from tidelog.storage.replaced_logs import ANY_DIRECTORY, read_replaced
 from tidelog.storage.segment import LOG_SUFFIX
 from tidelog.types import TopicPartition
 
@@ -59,14 +61,20 @@ class Leftover(NamedTuple):
 
     directory: LogDirectory
     topic_partition: TopicPartition
-    reason: str
+    is_kept: bool
+    """It may hold records of an earlier topic with the same name (R44)."""
 
     def rename(self) -> None:
-        """Rename it, so that it is deleted with the directories of deleted partitions."""
+        """Rename it: it is deleted with the directories of deleted partitions, or kept as a stray log."""
         context = self.directory.context
         path = self.directory.file(str(self.topic_partition))
-        logger.info("removing directory of %s path=%s", self.reason, path)
-        name = deletion_name(self.topic_partition, context.randomness.bytes(16).hex())
+        unique = context.randomness.bytes(16).hex()
+        if self.is_kept:
+            logger.warning("set aside log of an earlier topic; it is kept until you remove it path=%s", path)
+            name = stray_name(self.topic_partition, unique)
+        else:
+            logger.info("removing directory of a replaced log or a failed creation path=%s", path)
+            name = deletion_name(self.topic_partition, unique)
         context.disk.rename(path, self.directory.file(name))
         context.disk.sync_directory(self.directory.path)  # before the marker of its replacement is removed
 
@@ -97,16 +105,24 @@ def _leftovers_of(topic_partition: TopicPartition, holders: list[LogDirectory]) 
         raise DuplicateLog(f"partition {topic_partition} is in two log dirs: {paths}; move one of them away")
     kept = replacement or (written or logs or holders)[0]
     return [
-        Leftover(directory, topic_partition, _reason(files[directory]))
+        Leftover(
+            directory, topic_partition, directory in written and not _is_same_topic(topic_partition, directory, kept)
+        )
         for directory in holders
         if directory is not kept
     ]
 
 
-def _reason(files: list[DirectoryEntry] | None) -> str:
-    if files == []:
-        return "a failed log creation"
-    return "a log without records" if _is_unwritten(files) else "a replaced log"
+def _is_same_topic(topic_partition: TopicPartition, one: LogDirectory, other: LogDirectory) -> bool:
+    try:
+        ids = {
+            read_topic_id(each.context.disk, each.file(str(topic_partition)))
+            for each in (one, other)
+            if each.context.disk.exists(f"{each.file(str(topic_partition))}/{PARTITION_METADATA}")
+        }
+    except OSError:
+        return False
+    return len(ids) == 1 and None not in ids
 
 
 def _replacement(topic_partition: TopicPartition, logs: list[LogDirectory]) -> LogDirectory | None:
@@ -117,7 +133,9 @@ def _replacement(topic_partition: TopicPartition, logs: list[LogDirectory]) -> L
         except OSError as error:
             directory.fail_while_opening(error)
             continue
-        if replaced.issuperset(each.directory_id for each in logs if each is not directory):
+        if ANY_DIRECTORY in replaced or replaced.issuperset(
+            each.directory_id for each in logs if each is not directory
+        ):
             return directory
     return None
 

@@ -25,7 +25,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_directories import LogDirectories, OfflineCallback
 from tidelog.storage.log_directory import NO_BROKER_EPOCH, Identity, LogDirectory, StorageContext
 from tidelog.storage.partition_names import deletion_name, partition_name, stray_name
-from tidelog.storage.replaced_logs import remove_markers
+from tidelog.storage.replaced_logs import ANY_DIRECTORY, remove_markers, write_replaced
 from tidelog.storage.segment import LOG_SUFFIX
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import TopicPartition, Uuid, uuid_text
@@ -213,6 +213,9 @@ class LogManager:
             self._keep_what_stands_in(path, directory, topic_partition)
             directory.forget_checkpoints(topic_partition)
             log = create_log(directory, path, topic_partition, topic_id, settings)
+            if len(self.log_dirs.online) < len(self.directories):
+                offline = [each.directory_id or ANY_DIRECTORY for each in self.directories if not each.is_online]
+                write_replaced(self._context.disk, path, offline)
         except OSError as error:
             raise directory.fail(error) from error
         self._add_log(log)

@@ -3,6 +3,8 @@
 No rename is atomic over two disks. The future log gets the marker, then the name of the partition; only then is the
 old log renamed, and at last the marker removed. A broker that stops in between finds the partition in two log dirs:
 the marked one counts. Apache Kafka ignores the file.
+
+A log that is created while a log dir is offline is marked, too: an earlier topic with the same name may be there.
 """
 
 import json
@@ -11,6 +13,9 @@ from collections.abc import Iterable
 from tidelog.runtime.disk import Disk
 
 MARKER = "replaced-log-dirs"
+
+ANY_DIRECTORY = "*"
+"""Stands for a log dir that could not be read when the new log was created, so that its id is unknown."""
 
 
 def write_replaced(disk: Disk, path: str, directory_ids: Iterable[str]) -> None:
