@@ -535,3 +535,22 @@ def test_a_topic_that_was_created_again_while_a_disk_was_away_is_the_one_that_co
         assert not disk.exists(f"/two/orders-0/{MARKER}")
 
     asyncio.run(run())
+
+
+def test_a_power_cut_brings_no_deleted_log_back_beside_a_new_one() -> None:
+    async def run() -> None:
+        for seed in range(8):
+            disk = MemoryDisk()
+            manager = await two_dirs(disk)
+            append(manager.create(ORDERS, TOPIC_ID, SMALL), b"of the deleted topic")
+            await manager.logs[ORDERS].flush()
+            for path in ("/", "/one", "/two"):
+                disk.sync_directory(path)
+            manager.delete(ORDERS)
+            manager.prefer_directory(ORDERS, manager.directories[1])
+            append(manager.create(ORDERS, b"u" * 16, SMALL), b"new")
+            await manager.logs[ORDERS].flush()
+            power_cut(disk, seed)
+            assert (await two_dirs(disk)).logs[ORDERS].path == "/two/orders-0"
+
+    asyncio.run(run())

@@ -127,6 +127,19 @@ class LogDirectories:
             return preferred
         return min(online, key=lambda candidate: len(candidate.logs))
 
+    def sync_renames(self) -> None:
+        """Before a log is created: after a power cut no deleted log of its partition may be in another log dir.
+
+        Waits for the disk on the event loop, but once for all logs that were deleted since.
+        """
+        for directory in self.online if self.all[1:] else []:
+            if directory.has_unsynced_renames:
+                try:
+                    directory.context.disk.sync_directory(directory.path)
+                except OSError as error:
+                    raise directory.fail(error) from error
+                directory.has_unsynced_renames = False
+
     # ---- failures
 
     def report_failures(self) -> None:

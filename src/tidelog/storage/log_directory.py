@@ -112,6 +112,7 @@ class LogDirectory:
         "directories_before",
         "directory_id",
         "error",
+        "has_unsynced_renames",
         "is_online",
         "logs",
         "on_failure",
@@ -139,6 +140,8 @@ class LogDirectory:
         """Broker epoch of that shutdown, if the marker has it."""
         self.directories_before: frozenset[str] = frozenset()
         """Ids of all log dirs of the broker at that shutdown, if the marker has them."""
+        self.has_unsynced_renames = False
+        """The names of deleted logs may come back after a power cut."""
         self.shortages = 0
         """Number of shortages of descriptors or memory."""
         self._shortage_logged_s = -inf

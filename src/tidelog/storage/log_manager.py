@@ -205,6 +205,7 @@ class LogManager:
         known = self._logs.get(topic_partition)
         if known is not None:
             return known
+        self.log_dirs.sync_renames()
         preferred = self._preferred.pop(topic_partition, None)
         directory = self.log_dirs.choose_for(partition_name(topic_partition), preferred)
         self.future.set_aside(topic_partition)
@@ -279,6 +280,7 @@ class LogManager:
                 self._context.disk.rename(log.path, path)
             except OSError as error:
                 raise directory.fail(error) from error
+            directory.has_unsynced_renames = True
         # Only after the rename: otherwise a forgotten directory would block the next log with this name.
         del self._logs[log.topic_partition]
         directory.logs.pop(log.topic_partition, None)
