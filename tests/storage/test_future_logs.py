@@ -182,6 +182,22 @@ def test_a_flush_of_the_replaced_log_flushes_the_new_one() -> None:
     asyncio.run(run())
 
 
+def test_a_marker_that_cannot_be_read_for_want_of_descriptors_is_a_shortage() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await two_dirs(disk)
+        log = fill(manager)
+        future = manager.future.create(log, manager.directories[1])
+        copy(log, future)
+        fault = disk.inject(errno.EMFILE, f"{log.path}/{MARKER}")
+        with pytest.raises(ResourceShortage):
+            await manager.future.prepare_swap(future)
+        disk.faults.remove(fault)
+        assert await manager.future.prepare_swap(future)
+
+    asyncio.run(run())
+
+
 def test_a_swap_that_fails_for_a_moment_shares_nothing_and_can_be_repeated() -> None:
     async def run() -> None:
         disk = MemoryDisk()

@@ -177,7 +177,8 @@ class FutureLogs:
         await log.flush()
         if log.is_deleted or current.is_deleted:
             return False
-        replaced = await self._context.workers.run(read_replaced, self._context.disk, current.path)
+        with current.guard:
+            replaced = await self._context.workers.run(read_replaced, self._context.disk, current.path)
         source_id = current.directory.directory_id
         assert source_id is not None, "a log dir in use has an id"
         directory = log.directory
