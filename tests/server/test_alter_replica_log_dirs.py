@@ -17,6 +17,7 @@ from tidelog.protocol.messages.alter_replica_log_dirs import (
 )
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsResult
 from tidelog.runtime.virtual_time import run_virtually
+from tidelog.server.broker import CannotStart
 
 
 class NothingAllowed:
@@ -103,6 +104,22 @@ def test_a_log_dir_chosen_before_the_topic_is_created_gets_its_log() -> None:
         assert logs_in(await describe(client, None)) == {"/a": [], "/b": [("t", 0, False)]}
 
     with_broker(scenario, log_dirs=("/a", "/b"))
+
+
+def test_no_new_cluster_begins_while_log_dirs_cannot_be_read() -> None:
+    """With a new cluster id all other brokers would be foreign (seed 483: the store was lost, and disks failed)."""
+
+    async def main() -> None:
+        world = World()
+        fault = world.disk.inject(errno.EIO, "/b")
+        with pytest.raises(CannotStart, match="log dirs cannot be read: /b"):
+            async with world.broker(log_dirs=("/a", "/b")):
+                pass
+        world.disk.faults.remove(fault)
+        async with world.broker(log_dirs=("/a", "/b")):
+            pass
+
+    run_virtually(main())
 
 
 def test_a_broker_starts_without_a_log_dir_that_cannot_be_read() -> None:

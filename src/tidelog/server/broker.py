@@ -8,6 +8,7 @@ import logging
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
+from tidelog.cluster import znodes
 from tidelog.cluster.znodes import MalformedNode
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import host_and_port
@@ -129,6 +130,12 @@ class Broker:
     async def _find_ids(self, store: Store, identity: Identity) -> None:
         """The ids of cluster and broker: configured, found in the log directories or the store, or new."""
         await prepare_store(store)
+        if identity.cluster_id is None and identity.unread and await store.exists(znodes.CLUSTER_ID) is None:
+            # A new cluster id would make all other brokers foreign, if a disk comes back or the store was lost.
+            raise CannotStart(
+                f"the coordination store is empty, and log dirs cannot be read: {', '.join(identity.unread)};"
+                " they may belong to a cluster. Repair them, or remove them from log.dirs for a new cluster"
+            )
         self.cluster_id = await find_cluster_id(store, self._seams.randomness, identity.cluster_id)
         identity = self._find_identity(Identity(self.cluster_id, identity.broker_id))
         if identity.broker_id is not None:

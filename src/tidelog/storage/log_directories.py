@@ -40,7 +40,7 @@ class LogDirectories:
         for directory in self.all:
             directory.guarded(directory.acquire)
         for directory in self.all:
-            directory.guarded(directory.check_identity, *identity)
+            directory.guarded(directory.check_identity, identity.cluster_id, identity.broker_id)
         self._check_one_cluster()
 
     def check_usable(self) -> None:
@@ -49,7 +49,7 @@ class LogDirectories:
 
     def write_identity(self, identity: Identity) -> None:
         for directory in self.all:
-            directory.guarded(directory.write_identity, *identity)
+            directory.guarded(directory.write_identity, identity.cluster_id, identity.broker_id)
 
     def _check_one_cluster(self) -> None:
         known = {directory.cluster_id: directory.path for directory in self.all if directory.cluster_id}

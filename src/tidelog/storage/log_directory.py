@@ -342,10 +342,13 @@ class Identity(NamedTuple):
 
     cluster_id: str | None
     broker_id: int | None
+    unread: tuple[str, ...] = ()
+    """Log dirs that could not be read: they may have the ids that are unknown."""
 
 
 def find_identity(disk: Disk, paths: Iterable[str], known: Identity) -> Identity:
     """The given identity, completed from the log dirs. Raises if one is in use or foreign. Changes nothing."""
+    unread: list[str] = []
     for path in paths:
         try:
             _check_unused(disk, path)
@@ -353,6 +356,7 @@ def find_identity(disk: Disk, paths: Iterable[str], known: Identity) -> Identity
         except OSError as error:
             if is_transient(error):
                 raise StorageSetupError(shortage_at_start(path, error)) from error
+            unread.append(path)
             continue
         _check_properties(path, properties, known)
         broker_id = properties.get("broker.id", properties.get("node.id", ""))
@@ -360,7 +364,7 @@ def find_identity(disk: Disk, paths: Iterable[str], known: Identity) -> Identity
             properties.get("cluster.id", known.cluster_id),
             int(broker_id) if broker_id.isdecimal() else known.broker_id,
         )
-    return known
+    return known._replace(unread=tuple(unread))
 
 
 def shortage_at_start(path: str, error: OSError) -> str:
