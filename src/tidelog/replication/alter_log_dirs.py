@@ -105,7 +105,6 @@ class AlterLogDirsManager:
         self._moves: dict[TopicPartition, _Move] = {}
         self._wakes: dict[LogDirectory, asyncio.Event] = {directory: asyncio.Event() for directory in logs.directories}
         self.copy_bytes = COPY_BYTES
-        self.copied_bytes = 0
         self.swaps = 0
         self.unexpected_errors = 0
         """Errors that are mistakes of this module."""
@@ -268,7 +267,6 @@ class AlterLogDirsManager:
             return
         future.append_as_follower(records)
         follow_offsets(current, future)
-        self.copied_bytes += len(records)
         self.quota.record(len(records), self._clock.monotonic())
 
     async def _swap(self, partition: Partition, move: _Move) -> float:

@@ -71,12 +71,6 @@ LOG_DIRECTORY_METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         Kind.COUNTER,
-        "tidelog_alter_log_dirs_bytes_total",
-        "Bytes copied from one log directory to another.",
-        _of_moves(lambda moves: moves.copied_bytes),
-    ),
-    Metric(
-        Kind.COUNTER,
         "tidelog_alter_log_dirs_moves_total",
         "Replicas that have been moved from one log directory to another.",
         _of_moves(lambda moves: moves.swaps),
