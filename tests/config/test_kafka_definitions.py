@@ -51,7 +51,7 @@ KAFKA_3_9_SETTINGS = {
 
 
 NOT_COMPARED = {"security.inter.broker.protocol"} | ssl_setting_names()
-"""Taken from Kafka's documentation. Their definitions have not been printed yet."""
+"""Written without Kafka's printed definitions, which are still to be compared."""
 
 LEVELS = {"topic": TopicSettings, "broker": BrokerSettings, "group": ConsumerGroupSettings}
 
