@@ -20,7 +20,7 @@ hypothesis.settings.load_profile("tidelog")
 
 ROOT = Path(__file__).parent.parent
 SPARK_SESSION = 'spark: "SparkSession"'
-WITH_OTHER_CLIENTS = {"churn", "cli", "clients", "compat", "processes"}
+WITH_OTHER_CLIENTS = {"churn", "cli", "clients", "compat", "processes", "testing"}
 
 
 def pytest_configure() -> None:

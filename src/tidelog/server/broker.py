@@ -224,6 +224,10 @@ class Broker:
         return self._wired.metrics
 
     @property
+    def cluster(self) -> ClusterState:
+        return self._services.cluster
+
+    @property
     def replicas(self) -> ReplicaManager:
         return self._wired.replicas
 

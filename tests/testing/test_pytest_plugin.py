@@ -1,0 +1,106 @@
+"""The pytest plugin in runs of its own: fixture, marker, ini option, and what it costs those who do not use it."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+PLUGIN = "tidelog.testing.pytest_plugin"
+ROOT = Path(__file__).parent.parent.parent
+
+TESTS = """
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+def cluster(kafka):
+    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+
+def create(kafka, topic):
+    admin = cluster(kafka)
+    admin.create_topics([NewTopic(topic)])[topic].result(60)
+
+def topics(kafka):
+    return {name: len(found.partitions) for name, found in cluster(kafka).list_topics(timeout=60).topics.items()}
+
+seen = []
+
+def test_default_size(kafka):
+    assert kafka.brokers == 2
+    create(kafka, "tides")
+    seen.append(kafka)
+
+def test_every_test_begins_empty(kafka):
+    assert kafka is seen[0]
+    assert topics(kafka) == {}
+
+@pytest.mark.kafka(brokers=1, settings={"num.partitions": 5})
+class TestMarked:
+    def test_marker_of_the_class(self, kafka):
+        create(kafka, "tides")
+        assert kafka.brokers == 1
+        assert topics(kafka) == {"tides": 5}
+
+    @pytest.mark.kafka(brokers=3)
+    def test_marker_of_the_test(self, kafka):
+        create(kafka, "tides")
+        assert kafka.running == [1, 2, 3]
+        assert topics(kafka) == {"tides": 5}
+
+def test_a_broker_is_killed(kafka):
+    kafka.kill(1)
+
+def test_the_next_test_has_all_brokers(kafka):
+    assert kafka.running == [1, 2]
+"""
+
+WRONG = """
+import pytest
+
+@pytest.mark.kafka(broker=3)
+def test_wrong_name(kafka):
+    pass
+
+@pytest.mark.kafka(brokers="many")
+def test_wrong_number(kafka):
+    pass
+"""
+
+
+def _run(directory: Path, tests: str, ini: str = "") -> "subprocess.CompletedProcess[str]":
+    (directory / "test_it.py").write_text(tests)
+    (directory / "pytest.ini").write_text(f"[pytest]\naddopts = --strict-markers -p no:cacheprovider\n{ini}\n")
+    command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:xdist", "-W", "error", str(directory)]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.clients
+def test_fixture_marker_and_ini_option(tmp_path: Path) -> None:
+    run = _run(tmp_path, TESTS, "tidelog_brokers = 2")
+    assert "6 passed" in run.stdout, run.stdout
+
+
+def test_a_wrong_marker_gets_one_sentence(tmp_path: Path) -> None:
+    run = _run(tmp_path, WRONG)
+    assert "@pytest.mark.kafka takes brokers= and settings= only" in run.stdout
+    assert "the number of brokers must be 1 or more, not 'many'" in run.stdout
+    assert "2 errors" in run.stdout
+
+
+def test_a_run_without_the_fixture_does_not_import_the_broker() -> None:
+    code = f"import sys, {PLUGIN}; print([name for name in sys.modules if name.startswith('tidelog')])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(["tidelog", "tidelog.testing", PLUGIN])
+
+
+def test_importing_the_package_needs_no_pytest() -> None:
+    code = "import sys; sys.modules['pytest'] = None; from tidelog.testing import Cluster; print(Cluster.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "Cluster"
+
+
+def test_the_entry_point_has_the_name_of_the_module() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
+    assert not [name for name in project["dependencies"] if name.startswith("pytest")]
