@@ -1,5 +1,6 @@
 """The pytest plugin in runs of its own: fixture, marker, ini option, and what it costs those who do not use it."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -68,11 +69,21 @@ def test_wrong_number(kafka):
 """
 
 
-def _run(directory: Path, tests: str, ini: str = "") -> "subprocess.CompletedProcess[str]":
+def _run(
+    directory: Path, tests: str, ini: str = "", loading: tuple[str, ...] = ("-p", PLUGIN), **environment: str
+) -> "subprocess.CompletedProcess[str]":
     (directory / "test_it.py").write_text(tests)
     (directory / "pytest.ini").write_text(f"[pytest]\naddopts = --strict-markers -p no:cacheprovider\n{ini}\n")
-    command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:xdist", "-W", "error", str(directory)]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-m", "pytest", *loading, "-p", "no:xdist", "-W", "error", str(directory)]
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.clients
@@ -100,7 +111,15 @@ def test_importing_the_package_needs_no_pytest() -> None:
     assert run.stdout.strip() == "Cluster"
 
 
-def test_the_entry_point_has_the_name_of_the_module() -> None:
+def test_an_installation_loads_the_plugin_by_itself(tmp_path: Path) -> None:
+    """From the entry points in pyproject.toml, as installers write them down."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
     assert not [name for name in project["dependencies"] if name.startswith("pytest")]
+    installed = tmp_path / "site" / "tidelog-0.1.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: tidelog\nVersion: 0.1.0\n")
+    lines = [f"{name} = {module}\n" for name, module in project["entry-points"]["pytest11"].items()]
+    (installed / "entry_points.txt").write_text("[pytest11]\n" + "".join(lines))
+    tests = "def test_it(kafka):\n    assert kafka.running == [1]\n"
+    run = _run(tmp_path, tests, loading=(), PYTHONPATH=str(installed.parent))
+    assert "1 passed" in run.stdout, run.stdout + run.stderr

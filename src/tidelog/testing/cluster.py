@@ -164,13 +164,11 @@ class Cluster:
 
     @staticmethod
     def _run_loop(loop: ProcessLoop) -> None:
-        asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
-            asyncio.set_event_loop(None)
             loop.close()
 
 

@@ -78,9 +78,9 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         return super().call_at(when, process.run_callback, callback, *args, context=context)
 
     def create_task(  # type: ignore[override]
-        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
+        self, coro: Coroutine[Any, Any, T], *, context: Context | None = None, **options: Any
     ) -> "asyncio.Task[T]":
-        task = super().create_task(coro, name=name, context=context)
+        task: asyncio.Task[T] = super().create_task(coro, context=context, **options)
         process = _process_of(context)
         if process is not None:
             process.tasks.add(task)
