@@ -1,18 +1,25 @@
 """Processes of a local cluster: found again, never confused, signalled, waited for."""
 
+import argparse
 import asyncio
+import errno
 import os
+import pwd
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tidelog.cli.local_cluster.data_directory import BrokerProcess
+from tidelog.cli.command_error import CommandError
+from tidelog.cli.local_cluster.commands import down, kill_broker
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.foreground import StopSignals, stop_brokers
+from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.processes import reap, start_detached, wait_until_gone
+from tidelog.cli.local_command import run_command
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running, is_stopped, send
 
 SLEEP = ["-c", "import time; time.sleep(60)"]
@@ -54,6 +61,44 @@ def test_paused_process_is_told_from_a_running_one(sleeper: "subprocess.Popen[by
     os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
     assert is_stopped(identity)
     assert is_running(identity)
+
+
+@pytest.mark.parametrize("command", [down, kill_broker])
+def test_cluster_of_another_user_is_left_alone_in_one_sentence(
+    command: Callable[[argparse.Namespace], int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sleeper: "subprocess.Popen[bytes]",
+) -> None:
+    identity = identity_of(sleeper.pid)
+    assert identity is not None
+    data = DataDirectory(str(tmp_path))
+    data.keep(Plan(1, 29092, None), {})
+    data.register(BrokerProcess(1, identity, "127.0.0.1", 29092, []))
+
+    def deny(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", deny)
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    with pytest.raises(CommandError) as rejected:
+        command(argparse.Namespace(data=str(tmp_path), broker=1))
+    assert str(rejected.value) == (
+        f"process {sleeper.pid} belongs to user {owner}; run the command as {owner}, or with sudo"
+    )
+
+
+def test_file_of_another_user_is_named_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock, owner = str(tmp_path / "lock"), pwd.getpwuid(os.getuid()).pw_name
+
+    def lock_file(options: argparse.Namespace) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", lock)
+
+    assert run_command("down", lock_file, argparse.Namespace()) == 1
+    assert capsys.readouterr().err == (
+        f"tidelog down: no permission to use {lock}; it belongs to user {owner}: run the command as {owner}, or with"
+        " sudo\n"
+    )
 
 
 def test_detached_process_has_its_own_session_and_writes_its_log(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
-from tidelog.cli.local_cluster.processes import POLL_S, wait_until_gone
+from tidelog.cli.local_cluster.processes import POLL_S, send_signal, wait_until_gone
 from tidelog.cli.local_cluster.starting import reject_taken_ports, start_broker
 from tidelog.cli.local_cluster.stopping import MAX_STOP_S, stop, stop_order
-from tidelog.runtime.process_identity import ProcessIdentity, is_running, send
+from tidelog.runtime.process_identity import ProcessIdentity, is_running
 
 KILLED_S = 10.0
 
@@ -37,7 +37,7 @@ def down(options: argparse.Namespace) -> int:
 
 def _end_supervisor(identity: ProcessIdentity, running: dict[int, BrokerProcess]) -> None:
     """The supervisor stops the brokers: if another process did, it would restart them or report them as crashed."""
-    send(identity, signal.SIGTERM)
+    send_signal(identity, signal.SIGTERM)
     deadline = time.monotonic() + MAX_STOP_S
     waiting = list(running.values())
     while is_running(identity) and time.monotonic() < deadline:
@@ -46,7 +46,7 @@ def _end_supervisor(identity: ProcessIdentity, running: dict[int, BrokerProcess]
             waiting.remove(process)
         time.sleep(POLL_S)
     if is_running(identity):
-        send(identity, signal.SIGKILL)
+        send_signal(identity, signal.SIGKILL)
 
 
 def _controller(data: DataDirectory, plan: Plan) -> int | None:
@@ -74,7 +74,7 @@ def kill_broker(options: argparse.Namespace) -> int:
         raise CommandError(
             f"broker {options.broker} is not running; `{hint(data, f'start {options.broker}')}` starts it"
         )
-    send(process.identity, signal.SIGKILL)
+    send_signal(process.identity, signal.SIGKILL)
     if not wait_until_gone(process.identity, KILLED_S):
         raise CommandError(
             f"broker {options.broker} (pid {process.identity.pid}) received SIGKILL but has not exited after"

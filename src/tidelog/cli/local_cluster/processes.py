@@ -8,9 +8,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidelog.cli import rotating_log
-from tidelog.runtime.process_identity import ProcessIdentity, is_running, state_and_start
+from tidelog.cli.command_error import CommandError
+from tidelog.cli.owners import owner_of
+from tidelog.runtime.process_identity import ProcessIdentity, is_running, send, state_and_start
 
 POLL_S = 0.01
+
+
+def send_signal(identity: ProcessIdentity, number: signal.Signals) -> None:
+    """Does nothing if the process is gone. CommandError if it belongs to another user."""
+    try:
+        send(identity, number)
+    except PermissionError:
+        owner = owner_of(f"/proc/{identity.pid}")
+        raise CommandError(
+            f"process {identity.pid} belongs to user {owner}; run the command as {owner}, or with sudo"
+        ) from None
 
 
 def wait_until_gone(identity: ProcessIdentity, timeout_s: float) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess
-from tidelog.cli.local_cluster.processes import POLL_S, reap
-from tidelog.runtime.process_identity import is_running, send
+from tidelog.cli.local_cluster.processes import POLL_S, reap, send_signal
+from tidelog.runtime.process_identity import is_running
 
 MAX_STOP_S = 60.0
 
@@ -28,8 +28,8 @@ def stop(groups: Sequence[Sequence[BrokerProcess]], say: Callable[[str], None]) 
 
 
 def ask_to_stop(process: BrokerProcess) -> None:
-    send(process.identity, signal.SIGTERM)
-    send(process.identity, signal.SIGCONT)  # a paused process handles SIGTERM only after it continues
+    send_signal(process.identity, signal.SIGTERM)
+    send_signal(process.identity, signal.SIGCONT)  # a paused process handles SIGTERM only after it continues
 
 
 def _wait(group: Sequence[BrokerProcess], say: Callable[[str], None]) -> None:
@@ -50,4 +50,4 @@ def _wait(group: Sequence[BrokerProcess], say: Callable[[str], None]) -> None:
 
 def kill(processes: Iterable[BrokerProcess]) -> None:
     for process in processes:
-        send(process.identity, signal.SIGKILL)
+        send_signal(process.identity, signal.SIGKILL)
