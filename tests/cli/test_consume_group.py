@@ -30,9 +30,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 @contextmanager
-def consuming(broker: RunningBroker, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def consuming(broker: RunningBroker, *arguments: str, stderr: int | None = None) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "tidelog", "consume", *arguments, "--bootstrap", broker.address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         try:
             yield process
         finally:
@@ -74,6 +74,23 @@ def test_whoever_reads_slowly_stays_a_member_and_can_be_interrupted(broker: Runn
         process.send_signal(signal.SIGINT)
         assert process.wait(TIME_LIMIT_S) == 0
         assert "Empty" in good(broker, "group", "describe", "pagers")
+
+
+def test_an_interrupt_counts_and_commits_the_records_that_were_written(broker: RunningBroker) -> None:
+    """The reader is slow, so the interrupt comes while many records wait to be written."""
+    good(broker, "topic", "create", "breakers", "--partitions", "1")
+    good(broker, "produce", "breakers", given="".join(f"{number:0100}\n" for number in range(10_000)))
+    with consuming(broker, "breakers", "--group", "counting", "--from-beginning", stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == f"{0:0100}\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIME_LIMIT_S) == 0
+        count = 1 + process.stdout.read().count("\n")
+        assert 1 < count < 10_000
+        assert process.stderr.read() == f"{count:,} records read from breakers\n"
+    rest = ["consume", "breakers", "--group", "counting", "--max-messages", "1"]
+    assert good(broker, *rest) == f"{count:0100}\n"
 
 
 def test_a_member_with_an_instance_id_is_waited_for(broker: RunningBroker) -> None:

@@ -3,6 +3,8 @@
 import argparse
 import asyncio
 import sys
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tidelog.cli.client_command import (
@@ -17,7 +19,7 @@ from tidelog.cli.client_command import (
     seconds_option,
 )
 from tidelog.cli.command_error import CommandError
-from tidelog.cli.output import write_output
+from tidelog.cli.output import Output
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
@@ -230,6 +232,7 @@ class _Printer:
         from tidelog.cli.record_format import formatter, json_line
 
         self._format = json_line if options.json else formatter(options.format)
+        self._output = Output(sys.stdout.fileno())
         self._max_records: int | None = options.max_messages
         self._timeout_s: float | None = options.timeout
         self.printed = 0
@@ -243,7 +246,20 @@ class _Printer:
                 return
             if self._max_records is not None:
                 del records[self._max_records - self.printed :]
-            await write_output(sys.stdout.fileno(), b"".join(map(self._format, records)))
-            self.printed += len(records)
-            if self.on_printed is not None:
-                self.on_printed(records)
+            await self._print(records)
+
+    async def _print(self, records: "Sequence[ConsumedRecord]") -> None:
+        lines = [*map(self._format, records)]
+        before_bytes = self._output.written_bytes
+        try:
+            await self._output.write(b"".join(lines))
+        except asyncio.CancelledError:  # Ctrl-C: whole records that were written count
+            written_bytes = self._output.written_bytes - before_bytes
+            self._on_written(records[: bisect_right([*accumulate(map(len, lines))], written_bytes)])
+            raise
+        self._on_written(records)
+
+    def _on_written(self, records: "Sequence[ConsumedRecord]") -> None:
+        self.printed += len(records)
+        if self.on_printed is not None:
+            self.on_printed(records)
