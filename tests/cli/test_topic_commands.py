@@ -66,7 +66,8 @@ def test_topic_from_creation_to_deletion(broker: RunningBroker) -> None:
 
 def test_lines_that_were_produced_are_consumed(broker: RunningBroker) -> None:
     written = run(broker, "produce", "greetings", given="hello, tide\nhello again")
-    assert (written.returncode, written.stdout, written.stderr) == (0, "", "2 records written to greetings\n")
+    assert (written.returncode, written.stdout) == (0, "")
+    assert written.stderr.splitlines()[-1] == "2 records written to greetings"
     ended = run(broker, "consume", "greetings", "--from-beginning", "--max-messages", "2")
     assert (ended.returncode, ended.stdout) == (0, "hello, tide\nhello again\n")
     assert ended.stderr == "2 records read from greetings\n"
@@ -132,7 +133,7 @@ def test_produce_that_is_interrupted_writes_what_it_has_read(broker: RunningBrok
         assert good(broker, "consume", "interrupted", "--from-beginning", "--max-messages", "1") == "early\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(TIME_LIMIT_S) == 0
-        assert process.stderr.read() == "1 record written to interrupted\n"
+        assert process.stderr.read().splitlines()[-1] == "1 record written to interrupted"
 
 
 def test_reader_that_leaves_is_met_with_silence(broker: RunningBroker) -> None:

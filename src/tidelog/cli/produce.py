@@ -18,6 +18,7 @@ from tidelog.cli.command_error import CommandError
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
+    from tidelog.cli.produce_waiting import Waiting
     from tidelog.client.producer.producer import Producer
     from tidelog.client.routing.cluster import Cluster
 
@@ -63,6 +64,7 @@ def _separator_option(text: str) -> str:
 
 
 async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:
+    from tidelog.cli.produce_waiting import Waiting
     from tidelog.client.producer.producer import Producer, ProducerSettings
     from tidelog.protocol.compression import Codec
     from tidelog.runtime.clock import SystemClock
@@ -77,22 +79,23 @@ async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:
     if sys.stdin.isatty():
         note(f"each line becomes a record of {options.topic}; end with Ctrl-D")
     producer = Producer(cluster, SystemClock(), settings)
+    waiting = Waiting(cluster, producer, options.topic)
     try:
-        async with producer:
-            await _write_lines(producer, options)
+        async with producer, waiting.explained():
+            await _write_lines(producer, waiting, options)
             await producer.flush()
     finally:
         how = "sent" if settings.acks == 0 else "written"
         note(f"{plural(producer.acknowledged_records, 'record')} {how} to {options.topic}")
 
 
-async def _write_lines(producer: "Producer", options: argparse.Namespace) -> None:
+async def _write_lines(producer: "Producer", waiting: "Waiting", options: argparse.Namespace) -> None:
     """Until the end of input; Ctrl-C also ends it."""
     reading = asyncio.current_task()
     assert reading is not None
     cancel_on_interrupt()
     try:
-        await _enqueue_lines(producer, options)
+        await _enqueue_lines(producer, waiting, options)
     except asyncio.CancelledError:
         reading.uncancel()
     except CommandError:
@@ -100,14 +103,13 @@ async def _write_lines(producer: "Producer", options: argparse.Namespace) -> Non
         raise
 
 
-async def _enqueue_lines(producer: "Producer", options: argparse.Namespace) -> None:
+async def _enqueue_lines(producer: "Producer", waiting: "Waiting", options: argparse.Namespace) -> None:
     from tidelog.cli.input_lines import input_lines
 
     headers = tuple((key, value.encode()) for key, value in options.headers)
-    number = 0
     async for line in input_lines(sys.stdin.fileno()):
-        number += 1
-        key, value = _split(line, number, options.key_separator)
+        key, value = _split(line, waiting.lines_read + 1, options.key_separator)
+        waiting.lines_read += 1
         await producer.enqueue(options.topic, value, key=key, partition=options.partition, headers=headers)
         producer.raise_failure()
 
