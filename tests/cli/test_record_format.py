@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tidelog.cli.record_format import BadFormat, check_format, formatter, json_line
+from tidelog.cli.record_format import BadFormat, check_format, formatter, json_line, unescaped
 from tidelog.client.consumer.fetched_records import ConsumedRecord
 from tidelog.terminal.tables import table
 
@@ -53,3 +53,9 @@ def test_figures_with_units_count_as_numbers_and_addresses_do_not() -> None:
         "a   5 ms  1,200 (3.1 MB)  127.0.0.1:1",
         "bb     -               7  127.0.0.1:22",
     ]
+
+
+def test_escapes_of_separators_are_those_of_formats() -> None:
+    assert unescaped(r"\t") == "\t"
+    assert unescaped(r"\\t\r\n\0") == "\\t\r\n\0"
+    assert unescaped(r":\x%%") == r":\x%%"

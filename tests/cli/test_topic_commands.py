@@ -73,6 +73,12 @@ def test_lines_that_were_produced_are_consumed(broker: RunningBroker) -> None:
     assert ended.stderr == "2 records read from greetings\n"
 
 
+def test_keys_are_divided_from_values_by_a_tab(broker: RunningBroker) -> None:
+    good(broker, "produce", "tabbed", "--key-separator", r"\t", given="key\tvalue\n")
+    look = ["--from-beginning", "--max-messages", "1", "--format", "%k=%v"]
+    assert good(broker, "consume", "tabbed", *look) == "key=value\n"
+
+
 def test_keys_headers_compression_and_formats(broker: RunningBroker) -> None:
     lines = "".join(f"customer-{number}:order {number}\n" for number in range(100))
     flags = ["--key-separator", ":", "--header", "source=web", "--compression", "zstd"]

@@ -37,7 +37,10 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser = commands.add_parser("produce", help="write lines to a topic", description=DESCRIPTION)
     parser.add_argument("topic", metavar="TOPIC", type=name_option)
     parser.add_argument(
-        "--key-separator", metavar="TEXT", type=_separator_option, help="text between key and value in each line"
+        "--key-separator",
+        metavar="TEXT",
+        type=_separator_option,
+        help="text between key and value in each line; \\t is a tab",
     )
     parser.add_argument("--partition", metavar="N", type=number_option, help="write only to this partition")
     parser.add_argument(
@@ -60,7 +63,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def _separator_option(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("the separator must not be empty; without this option a line is a value")
-    return text
+    from tidelog.cli.record_format import unescaped
+
+    return unescaped(text)
 
 
 async def _produce(cluster: "Cluster", options: argparse.Namespace) -> None:

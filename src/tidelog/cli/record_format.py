@@ -22,12 +22,19 @@ _FIELDS: "dict[str, Callable[[ConsumedRecord], bytes]]" = {
         name.encode() + b"=" + (NULL if value is None else value) for name, value in record.headers
     ),
 }
-_ESCAPES = {"\\t": b"\t", "\\n": b"\n", "\\r": b"\r", "\\0": b"\0", "\\\\": b"\\", "%%": b"%"}
+_BACKSLASH_ESCAPES = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
+_BACKSLASH_ESCAPE = re.compile(r"\\[tnr0\\]")
+_ESCAPES = {"%%": b"%", **{escape: text.encode() for escape, text in _BACKSLASH_ESCAPES.items()}}
 _TOKEN = re.compile(r"%.?|\\[tnr0\\]|[^%\\]+|\\", re.DOTALL)
 
 
 class BadFormat(ValueError):
     """Unknown field in a format string; the message names it."""
+
+
+def unescaped(text: str) -> str:
+    """The same backslash escapes as in a format; shells pass '\\t' as two characters."""
+    return _BACKSLASH_ESCAPE.sub(lambda found: _BACKSLASH_ESCAPES[found[0]], text)
 
 
 def check_format(text: str) -> str:
