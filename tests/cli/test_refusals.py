@@ -162,6 +162,16 @@ def test_all_mistakes_of_a_file_and_the_flags_at_once(tmp_path: Path) -> None:
     assert [*contents(tmp_path)] == ["server.properties"]
 
 
+def test_settings_file_that_is_something_else(tmp_path: Path) -> None:
+    file = tmp_path / "README.md"
+    file.write_text("Some words.\n" * 150)
+    few = [f"{file}:{line}: Some: unknown setting" for line in (1, 2, 3)]
+    few.append(f"and 147 more mistakes; is {file} a server.properties file?")
+    assert rejection("--config", str(file)) == few
+    ended = tidelog("up", "--data", str(tmp_path / "data"), "--config", str(file))
+    assert (ended.returncode, ended.stderr) == (1, f"tidelog up: {'; '.join(few)}\n")
+
+
 def test_missing_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     assert rejection("--config", str(file)) == [f"{file}: No such file or directory"]

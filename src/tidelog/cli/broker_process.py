@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tidelog import __version__
 from tidelog.cli.log_formatter import SingleLineFormatter
 from tidelog.cli.rotating_log import RotatingLog
+from tidelog.cli.settings_mistakes import shown_mistakes
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import host_and_port
 from tidelog.config.loading import SettingsError, load_broker_settings
@@ -43,7 +44,8 @@ def run_broker(config: str | None, overrides: Sequence[str], log_level: str, log
     try:
         settings = load_broker_settings(config, overrides)
     except SettingsError as error:
-        print("\n".join(f"tidelog broker: {mistake}" for mistake in error.mistakes), file=sys.stderr)
+        for mistake in shown_mistakes(error.mistakes, config):
+            print(f"tidelog broker: {mistake}", file=sys.stderr)
         return 1
     return asyncio.run(_serve(settings))
 

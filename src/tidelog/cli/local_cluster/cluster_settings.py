@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.plan import reject_reserved
+from tidelog.cli.settings_mistakes import shown_mistakes
 
 
 def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str]:
@@ -28,5 +29,5 @@ def read_settings(config: str | None, overrides: Sequence[str]) -> dict[str, str
     try:
         load_broker_settings(config, overrides)
     except SettingsError as error:
-        raise CommandError("; ".join(error.mistakes)) from error
+        raise CommandError("; ".join(shown_mistakes(error.mistakes, config))) from error
     return settings
