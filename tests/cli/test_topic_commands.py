@@ -3,13 +3,15 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.process import TIME_LIMIT_S, RunningBroker, running_broker, settings
+from tests.cli.process import TIME_LIMIT_S, RunningBroker, running_broker, settings, tidelog
 
 NOBODY = "127.0.0.1:1"
 
@@ -236,3 +238,25 @@ def test_mistake_in_a_flag_is_refused_before_anybody_is_asked(arguments: list[st
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
     assert "invalid int value" not in ended.stderr
+
+
+def test_metrics_port_is_recognised() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        ended = tidelog("topic", "list", "--bootstrap", address)
+        answering.join()
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"tidelog topic list: no broker answers at {address} (the connection to {address} is closed: an HTTP server"
+        " answers there, probably the metrics port of a broker); start a cluster with `tidelog up`, or give the address"
+        " of yours with --bootstrap HOST:PORT\n"
+    )

@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CORRELATION_ID = 2**31 - 1
+HTTP_AS_LENGTH = int.from_bytes(b"HTTP", "big")
+"""Length of the frame that the answer of an HTTP server seems to announce."""
 
 
 class ConnectionLost(Exception):
@@ -132,7 +134,7 @@ class InFlightRequests:
     def on_closed(self, reason: str) -> None:
         if self.closed_because is not None:
             return
-        self.closed_because = reason
+        self.closed_because = reason = _explained(reason)
         self._drained.set()
         pending, self._pending = self._pending, deque()
         for one in pending:
@@ -156,6 +158,12 @@ def _read(frame: memoryview, pending: InFlightRequest) -> Response:
         raise MalformedMessage(f"correlation id {correlation_id} instead of {pending.correlation_id}")
     response, _ = pending.decode(frame, position)
     return response
+
+
+def _explained(reason: str) -> str:
+    if reason.startswith(f"frame of {HTTP_AS_LENGTH} bytes"):
+        return "an HTTP server answers there, probably the metrics port of a broker"
+    return reason
 
 
 def _call(function: Callable[[T], None], argument: T) -> None:
