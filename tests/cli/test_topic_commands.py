@@ -260,3 +260,22 @@ def test_metrics_port_is_recognised() -> None:
         " answers there, probably the metrics port of a broker); start a cluster with `tidelog up`, or give the address"
         " of yours with --bootstrap HOST:PORT\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("nonsense", "tidelog topic list: TIDELOG_BOOTSTRAP: expected HOST:PORT (or [IPV6]:PORT), found 'nonsense'\n"),
+        (
+            NOBODY,
+            f"tidelog topic list: no broker answers at {NOBODY} (Connection refused); start a cluster with `tidelog"
+            " up`, or give the address of yours with TIDELOG_BOOTSTRAP=HOST:PORT\n",
+        ),
+    ],
+)
+def test_wrong_address_in_the_environment_is_not_blamed_on_the_flag(
+    address: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP", address)
+    assert tidelog("topic", "list").stderr == said
+    assert "--bootstrap: expected" in tidelog("topic", "list", "--bootstrap", "garbage").stderr

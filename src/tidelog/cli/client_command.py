@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cli.command_error import CommandError
 from tidelog.terminal.plurals import plural
@@ -35,11 +35,24 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT,...",
-        default=os.environ.get(BOOTSTRAP_VARIABLE),
         help=f"brokers to connect to (default: ${BOOTSTRAP_VARIABLE}, else the cluster that `tidelog up` runs on this"
         f" machine, else {DEFAULT_BOOTSTRAP})",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="log what the client does to standard error")
+
+
+class _Bootstrap(NamedTuple):
+    text: str
+    option: str = "--bootstrap"
+    """What the user has to change if the text is wrong."""
+
+
+def _chosen_bootstrap(options: argparse.Namespace) -> _Bootstrap:
+    if options.bootstrap:
+        return _Bootstrap(options.bootstrap)
+    if in_environment := os.environ.get(BOOTSTRAP_VARIABLE):
+        return _Bootstrap(in_environment, BOOTSTRAP_VARIABLE)
+    return _Bootstrap(_local_bootstrap())
 
 
 def _local_bootstrap() -> str:
@@ -131,14 +144,15 @@ async def _run_command(command: str, work: Work, options: argparse.Namespace) ->
     from tidelog.runtime.randomness import SystemRandomness
     from tidelog.runtime.socket_network import SocketNetwork
 
+    chosen = _chosen_bootstrap(options)
     try:
-        bootstrap = parse_bootstrap(options.bootstrap or _local_bootstrap())
+        bootstrap = parse_bootstrap(chosen.text)
         async with Cluster(SocketNetwork(MAX_FRAME_BYTES), bootstrap, SystemRandomness()) as cluster:
-            await _find(cluster, bootstrap)
+            await _find(cluster, bootstrap, chosen.option)
             await work(cluster, options)
         return 0
     except BadBootstrap as error:
-        return _print_error(command, f"--bootstrap: {error}")
+        return _print_error(command, f"{chosen.option}: {error}")
     except (CommandError, GaveUp, ConnectionLost, KafkaError) as error:
         return _print_error(command, reason_of(error))
 
@@ -148,14 +162,15 @@ def _print_error(command: str, sentence: str) -> int:
     return 1
 
 
-async def _find(cluster: "Cluster", bootstrap: "list[Address]") -> None:
+async def _find(cluster: "Cluster", bootstrap: "list[Address]", option: str) -> None:
     """Fails at once if no broker answers. Retries are for clusters that have answered before."""
     from tidelog.client.network.in_flight import ConnectionLost
 
     try:
         await cluster.refresh()
     except ConnectionLost as lost:
-        hint = "start a cluster with `tidelog up`, or give the address of yours with --bootstrap HOST:PORT"
+        form = f"{option}=HOST:PORT" if option == BOOTSTRAP_VARIABLE else f"{option} HOST:PORT"
+        hint = f"start a cluster with `tidelog up`, or give the address of yours with {form}"
         where = ", ".join(map(str, bootstrap))
         reason = str(lost).removeprefix(f"cannot connect to {where}: ") if len(bootstrap) == 1 else str(lost)
         raise CommandError(f"no broker answers at {where} ({reason}); {hint}") from lost
