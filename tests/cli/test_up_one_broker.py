@@ -254,3 +254,12 @@ def test_nobody_at_the_bootstrap_address_is_refused(cluster: LocalCluster) -> No
     mistaken = tidelog("status", "--bootstrap", "nowhere")
     assert mistaken.returncode == 1
     assert "expected HOST:PORT" in mistaken.stderr
+
+
+def test_port_0_chooses_a_free_port_and_keeps_it(cluster: LocalCluster) -> None:
+    cluster.port = 0
+    bootstrap = cluster.up().splitlines()[-1]
+    port = int(bootstrap.removeprefix("bootstrap: 127.0.0.1:"))
+    assert port > 0
+    produce(f"127.0.0.1:{port}", "greetings", "hello")
+    assert cluster.up().splitlines()[-1] == bootstrap

@@ -33,7 +33,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     add_data_option(parser)
     parser.add_argument("--brokers", metavar="N", type=int, help="number of brokers (3, or as stored in DIR)")
-    parser.add_argument("--port", metavar="P", type=int, help="port of broker 1 (29092, or as stored in DIR)")
+    parser.add_argument(
+        "--port", metavar="P", type=int, help="port of broker 1; 0 chooses free ports (29092, or as stored in DIR)"
+    )
     parser.add_argument(
         "--zookeeper", metavar="HOST:PORT[/PATH]", help="keep the metadata in ZooKeeper instead of a file in DIR"
     )

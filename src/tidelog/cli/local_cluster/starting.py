@@ -1,5 +1,6 @@
 """Start of broker processes."""
 
+import os
 import socket
 from collections.abc import Iterable
 
@@ -7,6 +8,10 @@ from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
 from tidelog.cli.local_cluster.processes import start_detached
+
+FIRST_FREE_PORT = 20_000
+LAST_FREE_PORT = 32_000
+"""Below the range from which the system takes ports for outgoing connections."""
 
 
 def reject_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:
@@ -17,6 +22,20 @@ def reject_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:
             raise CommandError(
                 f"broker {broker_id} cannot listen on {HOST}:{port}: {obstacle}; choose another port with --port"
             )
+
+
+def free_port(plan: Plan) -> int:
+    """A port of broker 1 such that the ports of all brokers and their metrics are free."""
+    count = LAST_FREE_PORT - FIRST_FREE_PORT
+    start = os.getpid() * plan.brokers  # clusters that start at the same time look in different places
+    for offset in range(0, count, plan.brokers):
+        found = plan._replace(port=FIRST_FREE_PORT + (start + offset) % count)
+        ports = [port for each in found.broker_ids for port in (found.port_of(each), found.metrics_port_of(each))]
+        if all(_obstacle(port) is None for port in ports):
+            return found.port
+    raise CommandError(
+        f"--port 0: no free ports between {FIRST_FREE_PORT} and {LAST_FREE_PORT}; choose one with --port"
+    )
 
 
 def _obstacle(port: int) -> str | None:

@@ -10,7 +10,7 @@ from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirector
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan, PlanOptions, resolve_plan
 from tidelog.cli.local_cluster.processes import start_detached
-from tidelog.cli.local_cluster.starting import reject_taken_ports, start_missing
+from tidelog.cli.local_cluster.starting import free_port, reject_taken_ports, start_missing
 
 SUPERVISOR_MODULE = "tidelog.cli.local_cluster.detached_supervisor"
 SUPERVISOR_START_S = 10.0
@@ -20,7 +20,7 @@ def up(options: argparse.Namespace) -> int:
     began = time.monotonic()
     data = DataDirectory(options.data)
     settings = read_settings(options.config, options.overrides)
-    requested = PlanOptions(options.brokers, options.port, options.zookeeper)
+    requested = _with_free_port(data, PlanOptions(options.brokers, options.port, options.zookeeper))
     validate_arguments(data, requested, detach=options.detach, restart=options.restart)
     try:
         data.root.mkdir(parents=True, exist_ok=True)
@@ -33,6 +33,15 @@ def up(options: argparse.Namespace) -> int:
         from tidelog.cli.local_cluster.foreground import watch
 
         return watch(data, plan, started, began, restart=options.restart)
+
+
+def _with_free_port(data: DataDirectory, requested: PlanOptions) -> PlanOptions:
+    """Port 0 means free ports. A cluster keeps those that it has: its clients know them."""
+    if requested.port != 0:
+        return requested
+    requested, stored = requested._replace(port=None), data.stored_plan()
+    plan = resolve_plan(requested, stored, data.name)
+    return requested if stored else requested._replace(port=free_port(plan))
 
 
 def validate_arguments(data: DataDirectory, requested: PlanOptions, *, detach: bool, restart: bool) -> Plan:
