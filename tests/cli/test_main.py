@@ -49,6 +49,7 @@ def test_help_of_the_cluster_commands_says_where_the_data_is(command: str) -> No
 
 def test_version_is_printed() -> None:
     assert tidelog("--version").stdout == f"tidelog {__version__}\n"
+    assert tidelog("version").stdout == f"tidelog {__version__}\n"
 
 
 def test_installed_command_is_the_same_as_the_module() -> None:

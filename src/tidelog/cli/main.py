@@ -26,6 +26,7 @@ COMMANDS = (
     "audit",
     "broker",
     "simulate",
+    "version",
 )
 """Each is a module of this package."""
 
