@@ -137,7 +137,7 @@ def test_whatever_goes_wrong_with_a_tool_is_its_fault() -> None:
         raise Rejected(16, "not the coordinator")
 
     fault = command_line.fault_of(command_line.Tool("it", reject), cast("Any", None), cast("Any", None))
-    assert fault == "Refused: error 16: not the coordinator"
+    assert fault == "Rejected: error 16: not the coordinator"
 
 
 def test_a_check_that_goes_wrong_is_a_complaint_and_the_others_are_made() -> None:

@@ -223,8 +223,8 @@ def test_a_library_of_another_source_is_not_loaded(tmp_path: Path) -> None:
         (package / name).write_bytes((here / name).read_bytes())
     if (here / "_compiled").is_dir():
         (package / "_compiled").symlink_to(here / "_compiled")
-    code = "from tidelog.kernels import is_compiled, kernels; print(is_compiled, kernels.SMALLEST_BODY_BYTES)"
+    code = "from tidelog.kernels import is_compiled, kernels; print(is_compiled, kernels.MIN_BODY_BYTES)"
     assert run(code, PYTHONPATH=str(tmp_path)) == f"{COMPILED is not None} 6"
     with (package / "records.py").open("a") as source:
-        source.write("\nSMALLEST_BODY_BYTES = 7\n")
+        source.write("\nMIN_BODY_BYTES = 7\n")
     assert run(code, PYTHONPATH=str(tmp_path)) == "False 7"
