@@ -8,7 +8,7 @@ from tests.processes.replicas import committed
 from tidelog.client.network.bootstrap import parse_bootstrap
 from tidelog.client.network.connection import ClientConnection
 from tidelog.client.routing.cluster import Cluster
-from tidelog.errors import NO_ERROR, raise_error
+from tidelog.errors import NO_ERROR, UnknownTopicOrPartition, raise_error
 from tidelog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -82,10 +82,15 @@ async def write(connection: ClientConnection, size: int) -> float:
     batch = memoryview(build_batch([Record(0, 0, None, bytes(size), ())]))
     topic = TopicProduceData(name=MOVED.topic, partition_data=[PartitionProduceData(0, batch)])
     started = time.monotonic()
-    response = await connection.ask(
-        ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic]), ProduceResponse, timeout_s=30.0, version=12
-    )
-    assert response.responses[0].partition_responses[0].error_code == NO_ERROR
+    request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+    async with asyncio.timeout(30):
+        while True:
+            response = await connection.ask(request, ProduceResponse, timeout_s=30.0, version=12)
+            error_code = response.responses[0].partition_responses[0].error_code
+            if error_code != UnknownTopicOrPartition.code:  # the controller may not have told the new leader yet
+                break
+            await asyncio.sleep(0.05)
+    assert error_code == NO_ERROR, response
     return time.monotonic() - started
 
 
