@@ -189,7 +189,7 @@ class PartitionLeader:
     ) -> LeaderEffects | None:
         """The store has the proposed ISR. Another follower may be ready to join by now.
 
-        `eligible_epochs` is given if it differs from the proposal.
+        `eligible_leader_epochs` is given if it differs from the proposal.
         """
         reason = self.pending.reason if self.pending else ""
         if eligible_leader_epochs is None:

@@ -117,7 +117,7 @@ class ClusterState:
             self.apply(self.image.with_topics(*changed), [topic.name for topic in changed])
 
     def apply_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Replace the dynamic configs of these brokers (by id or CLUSTER_WIDE), effective at once."""
+        """Replace the dynamic configs of these brokers (by id or DEFAULT_ENTITY_NAME), effective at once."""
         broker_configs = {**self.image.broker_configs, **configs}
         if broker_configs != self.image.broker_configs:
             self.apply(replace(self.image, broker_configs=broker_configs))

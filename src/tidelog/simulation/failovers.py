@@ -37,7 +37,7 @@ class Failovers:
         is_over: Callable[[], bool],
         response_delays_s: dict[BrokerId, float],
     ) -> None:
-        """`answer_delays_s`: additional delay of store responses by broker."""
+        """`response_delays_s`: additional delay of store responses by broker."""
         self._cluster = cluster
         self._supervisor = supervisor
         self._log_event = log_event

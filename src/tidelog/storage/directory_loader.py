@@ -55,8 +55,8 @@ class Leftover(NamedTuple):
     """Directory of a partition that another log dir has, too: the other one counts.
 
     Either its creation failed, so that it has no log file; or nothing was ever written to it, as to a log of an earlier
-    topic whose deletion a power cut has undone; or it was replaced by a log in another log dir, and the broker stopped
-    before it was renamed (R30).
+    topic whose deletion a power cut has undone; or it was replaced by a log in another log dir: the broker stopped
+    before it was renamed (R30), or its log dir was away when the topic was created again.
     """
 
     directory: LogDirectory
@@ -73,7 +73,7 @@ class Leftover(NamedTuple):
             logger.warning("set aside log of an earlier topic; it is kept until you remove it path=%s", path)
             name = stray_name(self.topic_partition, unique)
         else:
-            logger.info("removing directory of a replaced log or a failed creation path=%s", path)
+            logger.info("removing directory of a replaced or unwritten log, or of a failed creation path=%s", path)
             name = deletion_name(self.topic_partition, unique)
         context.disk.rename(path, self.directory.file(name))
         context.disk.sync_directory(self.directory.path)  # before the marker of its replacement is removed

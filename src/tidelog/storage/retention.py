@@ -20,7 +20,7 @@ class RetainedLog(NamedTuple):
 
 
 def load_timestamps(segments: list[Segment], settings: TopicSettings, now_ms: int) -> None:
-    """Load, in a worker, the timestamps that `expired_segments` needs on the event loop."""
+    """Load, in a worker, the timestamps that `deletable_segments` needs on the event loop."""
     if settings.retention_ms < 0 or "delete" not in settings.cleanup_policy:
         return
     for segment in segments:

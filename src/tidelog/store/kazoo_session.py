@@ -75,7 +75,7 @@ class KazooSession:
             self.client.close()
 
     def ask(self, request: Callable[[], Any], on_response: Callable[[Any], T]) -> asyncio.Future[T]:
-        """The result of `on_answer`, which runs before any later event is delivered; or kazoo's exception."""
+        """The result of `on_response`, which runs before any later event is delivered; or kazoo's exception."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settle(result: Any) -> None:

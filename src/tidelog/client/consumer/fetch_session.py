@@ -29,7 +29,7 @@ class _RequestedPartition(NamedTuple):
 
 
 class FetchSessionHandler:
-    """Session with one broker. Call `on_answer` or `on_lost` after each `build`, before the next one."""
+    """Session with one broker. Call `on_response` or `on_lost` after each `build`, before the next one."""
 
     def __init__(self) -> None:
         self._requested: dict[TopicPartition, _RequestedPartition] = {}
@@ -99,7 +99,7 @@ class FetchSessionHandler:
 
     def behind(self) -> SessionRequest | None:
         """An empty request to send behind a delayed one: the broker then completes both. Each response goes to
-        `on_answer`. None while there is no session."""
+        `on_response`. None while there is no session."""
         if self._epoch == FULL_EPOCH:
             return None
         return SessionRequest(self._session_id, _after(self._epoch), [], [])

@@ -134,9 +134,9 @@ class ClientConnection:
         *,
         version: int | None = None,
     ) -> None:
-        """Send a request. `on_answer` runs while the memory of its frame is valid: records are views into it.
+        """Send a request. `on_response` runs while the memory of its frame is valid: records are views into it.
 
-        The request is flushed at the end of this loop turn, or of the wake-up if called within `on_answer`. Exactly
+        The request is flushed at the end of this loop turn, or of the wake-up if called within `on_response`. Exactly
         one of the two callbacks is called, once, and never before this returns.
         """
         self._send(request, on_response, on_lost, version, is_kept=False)

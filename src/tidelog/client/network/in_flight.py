@@ -27,7 +27,7 @@ class ConnectionLost(Exception):
 
 
 class InFlightRequest:
-    """A request without its response. Exactly one of `on_answer` and `on_lost` is called, once."""
+    """A request without its response. Exactly one of `on_response` and `on_lost` is called, once."""
 
     __slots__ = ("api_key", "correlation_id", "decode", "is_kept", "on_lost", "on_response", "version")
 
