@@ -1,5 +1,6 @@
 """The checks at every change of a replica can fail: each notices what was made wrong by hand, when it is made wrong."""
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 from tests.server.harness import batch_of
 from tests.simulation.scenario import TOPIC, create_topic, produce, replica, simulate, stored, wait_for
 from tidelog.cluster.znodes import encode_state, state_path
+from tidelog.errors import KafkaStorageError
 from tidelog.protocol.record_batch import place
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.invariants import Invariants
@@ -142,6 +144,34 @@ def test_what_no_broker_does_is_not_noted() -> None:
             await create_topic(cluster, [1, 2, 3])
             replica(cluster, 2).log.truncate_to(0)
             invariants.check_noted()
+
+    simulate(scenario)
+
+
+def test_what_a_follower_appended_before_a_shortage_is_known() -> None:
+    """Of two batches that are fetched together, the second may fail (seed 20160)."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        invariants = Invariants(cluster)
+        with invariants.watching():
+            await create_topic(cluster, [1, 2, 3])
+            await produce(cluster, b"a")
+            await wait_for(lambda: all(replica(cluster, each).log.high_watermark == 1 for each in (1, 2, 3)))
+            await inside(cluster, 2, lambda: append_half(cluster))
+            noted = invariants.noted()
+            assert any(line.startswith("I3 orders-0 on broker 2: two batches are at (1, 0)") for line in noted), noted
+
+    def append_half(cluster: SimulatedCluster) -> None:
+        log, disk = replica(cluster, 2).log, cluster.machines[2].disk
+        log.append_as_follower(other_batch(1))
+        log.truncate_to(1)
+        first = bytearray(batch_of(b"d"))
+        place(first, 1, 0)
+        disk.inject(errno.EMFILE, "/logs/orders-0/leader-epoch-checkpoint", ("open",))
+        with pytest.raises(KafkaStorageError):
+            log.append_as_follower(bytes(first) + bytes(other_batch(2, epoch=1)))
+        disk.faults.clear()
+        assert log.log_end_offset == 2
 
     simulate(scenario)
 

@@ -86,12 +86,13 @@ def _wrap_append(stack: ExitStack, name: str, written: list[Buffer], listener: L
     @wraps(original)
     def append(self: Log, *arguments: Any, **named: Any) -> Any:
         written.clear()
-        result = original(self, *arguments, **named)
-        if written:
-            batches = written.copy()
+        try:
+            return original(self, *arguments, **named)
+        finally:  # a follower that runs out of descriptors keeps the batches before the one that failed
+            batches = [batch for batch in written if facts_of(batch).end_offset <= self.log_end_offset]
             written.clear()
-            listener.on_appended(self, [facts_of(batch) for batch in batches], batches, is_leader=is_leader)
-        return result
+            if batches:
+                listener.on_appended(self, [facts_of(batch) for batch in batches], batches, is_leader=is_leader)
 
     _replace(stack, Log, name, append)
 
