@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -40,7 +40,7 @@ def clean(
     aborted: Sequence[AbortedTransaction] = (),
     producers: Mapping[int, LastRecord] | None = None,
     now_ms: int = NOW_MS,
-    round_end_offset: int = -1,
+    kept_end_offsets: Collection[int] = (),
 ) -> list[Batch]:
     """One whole cleaning of a log of these batches."""
     offset_map = mapped(batches, aborted)
@@ -48,7 +48,7 @@ def clean(
         offset_map,
         TransactionTracker(aborted),
         producers or {},
-        round_end_offset=round_end_offset,
+        kept_end_offsets=kept_end_offsets,
         now_ms=now_ms,
         delete_retention_ms=DAY_MS,
     )
@@ -121,7 +121,7 @@ def test_nothing_is_removed_beyond_the_end_of_the_offset_map(batches: list[Batch
     dirty = [batch for batch in batches if read_header(batch).end_offset <= cut]
     offset_map = mapped(dirty)
     batch_filter = BatchFilter(
-        offset_map, TransactionTracker([]), {}, round_end_offset=-1, now_ms=NOW_MS, delete_retention_ms=DAY_MS
+        offset_map, TransactionTracker([]), {}, kept_end_offsets=(), now_ms=NOW_MS, delete_retention_ms=DAY_MS
     )
     kept = [batch_filter.retained(read_header(batch), batch) for batch in batches]
     beyond = [entry for entry in survivors(batches) if entry.offset >= offset_map.end_offset]
@@ -206,10 +206,10 @@ def test_a_producer_that_was_forgotten_leaves_nothing() -> None:
     assert [read_header(batch).base_offset for batch in clean(batches)] == [1]
 
 
-def test_the_last_batch_of_the_round_stays_for_its_offset() -> None:
+def test_the_last_batch_of_a_segment_stays_for_its_offset() -> None:
     batches = [build_batch([record(0, "a"), record(1, "b")]), build_batch([record(2, "a")])]
     markers = [Record(3, 1, None, b"no key")]
-    kept = clean([*batches, build_batch(markers)], round_end_offset=4)
+    kept = clean([*batches, build_batch(markers)], kept_end_offsets={4})
     assert [(read_header(batch).last_offset, read_header(batch).record_count) for batch in kept] == [
         (1, 1),
         (2, 1),
@@ -276,7 +276,7 @@ def test_the_transaction_index_keeps_what_readers_still_need() -> None:
     aborted = [AbortedTransaction(7, 0, 1, 2), AbortedTransaction(8, 5, 6, 7)]
     tracker = TransactionTracker(aborted)
     batch_filter = BatchFilter(
-        OffsetMap(1000), tracker, {}, round_end_offset=-1, now_ms=NOW_MS, delete_retention_ms=DAY_MS
+        OffsetMap(1000), tracker, {}, kept_end_offsets=(), now_ms=NOW_MS, delete_retention_ms=DAY_MS
     )
     for batch in [transactional(0, "a"), end(1, ControlType.ABORT), end(6, ControlType.ABORT, producer_id=8)]:
         batch_filter.retained(read_header(batch), batch)

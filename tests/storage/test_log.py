@@ -329,13 +329,14 @@ def test_a_segment_rolls_when_its_index_is_full() -> None:
     assert all(segment.offset_index.count <= 6 and segment.time_index.count <= 4 for segment in log.segments)
 
 
-def test_a_segment_rolls_when_an_offset_is_too_far_from_its_base() -> None:
-    log = new_log()
+@pytest.mark.parametrize(("far", "base_offset"), [(2**31, 1), (2**31 + 1, 2**31 + 1)])
+def test_a_segment_rolls_when_an_offset_is_too_far_from_its_base(far: int, base_offset: int) -> None:
+    log = new_log(settings=TopicSettings(cleanup_policy=("compact",)))
     log.append_as_follower(batch_of(b"a", leader_epoch=1))
-    far = 2**31
     log.append_as_follower(batch_of(b"b", base_offset=far, leader_epoch=1))
-    assert [segment.base_offset for segment in log.segments] == [0, far]
-    assert offsets_of(records_between(log, 1, far + 1)) == [far]
+    for each in (log, loaded(log)):
+        assert [segment.base_offset for segment in each.segments] == [0, base_offset]
+        assert offsets_of(records_between(each, 1, far + 1)) == [far]
 
 
 def test_new_settings_act_at_once() -> None:

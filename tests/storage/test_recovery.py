@@ -261,10 +261,10 @@ def test_a_whole_swap_file_takes_the_place_of_what_it_was_made_from() -> None:
     append_many(log, 3)
     log.roll()
     append_many(log, 2)
-    compacted = bytes(batch_of(b"only survivor", base_offset=4, leader_epoch=EPOCH))
+    compacted = bytes(batch_of(b"only survivor", base_offset=5, leader_epoch=EPOCH))
     disk.write_file_atomically(LOG_FILE + ".swap", compacted)
     again = loaded(log)
-    assert offsets_of(all_records(again)) == [4, 6, 7]
+    assert offsets_of(all_records(again)) == [5, 6, 7]
     assert [segment.base_offset for segment in again.segments] == [0, 6]
 
 
@@ -479,3 +479,37 @@ def test_an_offset_that_a_segment_cannot_hold_is_damage_in_a_compacted_log_too()
     contents[last + 3] ^= 1
     replace(disk, LOG_FILE, bytes(contents))
     assert loaded(log).log_end_offset == 2
+
+
+def compacted_follower(disk: MemoryDisk) -> Log:
+    """Three segments of a leader's compacted log, which has gaps: one inside a segment, one where the next begins."""
+    log = new_log(disk, settings=TopicSettings(cleanup_policy=("compact",), segment_bytes=200))
+    for offset in (0, 3, 5, 6, 9, 10):
+        log.append_as_follower(batch_of(b"%d" % offset + b"." * 20, base_offset=offset, leader_epoch=EPOCH))
+    assert len(log.segments) == 3
+    return log
+
+
+def test_a_compacted_log_with_gaps_survives_the_process() -> None:
+    assert offsets_of(all_records(loaded(compacted_follower(MemoryDisk())))) == [0, 3, 5, 6, 9, 10]
+
+
+@pytest.mark.parametrize("kept_batches", [0, 1])
+def test_a_segment_that_lost_its_end_is_damage_in_a_compacted_log_too(kept_batches: int) -> None:
+    """A power cut may lose what was not synced of a segment, and spare the next one (seed 20705)."""
+    log = compacted_follower(MemoryDisk())
+    places = list(log.segments[1].batch_places())
+    log.segments[1].file.truncate(places[kept_batches].position)
+    again = loaded(log)
+    assert offsets_of(all_records(again)) == [0, 3, 5][: 2 + kept_batches]
+    assert again.log_end_offset == [4, 6][kept_batches]
+
+
+def test_gaps_between_segments_that_were_synced_are_no_damage() -> None:
+    """Apache Kafka begins a segment at its first batch, and removes the last batch of a segment."""
+    disk = MemoryDisk()
+    log = compacted_follower(disk)
+    places = list(log.segments[1].batch_places())
+    log.segments[1].file.truncate(places[1].position)
+    disk.remove("/data/orders-0/00000000000000000000.index")  # everything is read again
+    assert offsets_of(all_records(loaded(log, recovery_point=11))) == [0, 3, 5, 9, 10]

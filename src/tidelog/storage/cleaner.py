@@ -311,16 +311,17 @@ def _prepare_round(snapshot: Snapshot, found: CleanableRange, dedupe_buffer_byte
     _fill(offset_map, snapshot, found)
     end_offset = offset_map.end_offset
     transactions = TransactionTracker(_aborted_transactions(snapshot, 0, end_offset))
+    groups = _groups(snapshot, end_offset)
     batch_filter = BatchFilter(
         offset_map,
         transactions,
         snapshot.producers,
-        round_end_offset=found.first_uncleanable_offset,
+        kept_end_offsets={snapshot.end_offset_of(group[-1]) for group in groups},
         now_ms=snapshot.now_ms,
         delete_retention_ms=snapshot.settings.delete_retention_ms,
         may_delete_tombstones=snapshot.are_replicas_in_sync,
     )
-    return Round(batch_filter, transactions, _groups(snapshot, end_offset), end_offset)
+    return Round(batch_filter, transactions, groups, end_offset)
 
 
 def _fill(offset_map: OffsetMap, snapshot: Snapshot, found: CleanableRange) -> None:

@@ -7,7 +7,7 @@ are removed last, after readers had delete.retention.ms to see them (KIP-534).
 # Core: no clock, no I/O, no await.
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -16,7 +16,14 @@ from tidelog.config.topic import TopicSettings
 from tidelog.errors import CorruptMessage
 from tidelog.kernels import kernels
 from tidelog.protocol.compression import compress
-from tidelog.protocol.record_batch import DELETE_HORIZON_BIT, BatchHeader, assemble, crc_matches
+from tidelog.protocol.record_batch import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    assemble,
+    crc_matches,
+)
 from tidelog.protocol.records import (
     ControlType,
     RawRecord,
@@ -29,7 +36,7 @@ from tidelog.protocol.records import (
     with_base_timestamp,
 )
 from tidelog.storage.transaction_index import AbortedTransaction
-from tidelog.types import Buffer
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 
 MAX_OFFSET_RANGE: Final = 2**31 - 1
 """Index entries hold offsets relative to the base offset in 32 bits."""
@@ -320,7 +327,7 @@ class BatchFilter:
         transactions: TransactionTracker,
         producers: Mapping[int, LastRecord],
         *,
-        round_end_offset: int,
+        kept_end_offsets: Collection[int],
         now_ms: int,
         delete_retention_ms: int,
         may_delete_tombstones: bool = True,
@@ -328,7 +335,8 @@ class BatchFilter:
         self._map = offset_map
         self._transactions = transactions
         self._producers = producers
-        self._round_end_offset = round_end_offset
+        self._kept_end_offsets = kept_end_offsets
+        """End offsets of the new segments: each must end where the next one begins (R6)."""
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self._may_delete_tombstones = may_delete_tombstones
@@ -366,9 +374,11 @@ class BatchFilter:
         return self._may_delete_tombstones and horizon_ms is not None and horizon_ms <= self._now_ms
 
     def _without_records(self, header: BatchHeader) -> bytearray | None:
-        """The last batch of a producer, and of the round, is kept as a header for its sequence and offset."""
-        if self._is_last_of_its_producer(header) or header.end_offset == self._round_end_offset:
+        """Kept as a header: the last batch of a producer for its sequence, the last one of a segment for its offset."""
+        if self._is_last_of_its_producer(header):
             return build_empty_batch(header)
+        if header.end_offset in self._kept_end_offsets:
+            return build_empty_batch(_of_no_producer(header))
         return None
 
     def _is_last_of_its_producer(self, header: BatchHeader) -> bool:
@@ -398,6 +408,16 @@ class BatchFilter:
             written = with_base_timestamp(bytes(written), records, header.base_timestamp, horizon_ms)
             header = header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
         return assemble(header._replace(record_count=kept.count), compress(codec_of(header), written))
+
+
+def _of_no_producer(header: BatchHeader) -> BatchHeader:
+    """Belongs to no transaction, whose marker would have to stay as long."""
+    return header._replace(
+        attributes=header.attributes & ~(TRANSACTIONAL_BIT | CONTROL_BIT),
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+    )
 
 
 class _Kept:

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 LONG_RECOVERY_BYTES = 64 * 1024 * 1024
 """Recovery of so many bytes takes long enough for a log line before it begins."""
 
+LONGEST_LOST_END = 2**30
+"""No segment loses so many offsets at its end. A gap this wide is one that the index of one segment could not hold."""
+
 _BASE_OFFSET = attrgetter("base_offset")
 
 
@@ -208,8 +211,7 @@ class _Loading:
         gaps_end = self._gaps_end()
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
-            if segment.base_offset != end_offset and end_offset >= gaps_end:
-                # The previous segment lost whole batches at its end; only compaction leaves such gaps.
+            if self._has_lost_end(end_offset, segment.base_offset):
                 self._remove_segments_after(number - 1)
                 break
             end_offset = max(end_offset, segment.base_offset)
@@ -230,6 +232,17 @@ class _Loading:
                 self.snapshots.take_snapshot(self.producers, self.segments[number + 1].base_offset)
         self.producers.end_offset = end_offset
         return end_offset
+
+    def _has_lost_end(self, end_offset: int, next_base_offset: int) -> bool:
+        """Whether a segment has lost whole batches at its end: the next one does not begin where it ends.
+
+        Segments join in compacted logs too, except those that Apache Kafka has written, which then were synced.
+        """
+        gap = next_base_offset - end_offset
+        synced_end = self.checkpointed.cleaned_until
+        if self.settings.is_compacted:
+            synced_end = max(synced_end, self.checkpointed.recovery_point or 0)
+        return gap != 0 and next_base_offset > synced_end and gap <= LONGEST_LOST_END
 
     def _gaps_end(self) -> float:
         """Before this offset compaction may have left gaps; after it a gap is corruption.

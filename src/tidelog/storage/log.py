@@ -29,7 +29,7 @@ from tidelog.storage.producer_state import BatchMetadata, ProducerStateManager
 from tidelog.storage.reading import ReadRequest, find_aborted, find_end_of_slice, find_slice
 from tidelog.storage.retention import RetainedLog
 from tidelog.storage.rolling import is_full, roll_check_bytes, set_roll_limits
-from tidelog.storage.segment import NOT_LOADED, Segment
+from tidelog.storage.segment import MAX_RELATIVE_OFFSET, NOT_LOADED, Segment
 from tidelog.storage.timestamps import TimestampAndOffset
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import AppendOrigin, PreparedBatch, prepare, stamped
@@ -380,8 +380,12 @@ class Log:
             or now_ms > segment.roll_after_clock_ms
             or header.last_offset > segment.last_possible_offset
         ):
+            # At the log end, though a gap of the leader's compacted log may follow: recovery takes a gap between
+            # unsynced segments for a lost end of the first (R6).
+            fits = header.last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
+            base_offset = self.log_end_offset if fits else header.base_offset
             segment = self._segment_for(
-                len(batch), header.last_offset, header.max_timestamp, now_ms, new_base_offset=header.base_offset
+                len(batch), header.last_offset, header.max_timestamp, now_ms, new_base_offset=base_offset
             )
         position = segment.size_bytes
         if header.leader_epoch != self.leader_epochs.latest_epoch or self.leader_epochs.is_unwritten:
