@@ -17,6 +17,7 @@ from tidelog.errors import (
 )
 from tidelog.groups.classic.states import GroupState
 from tidelog.groups.group import Membership
+from tidelog.protocol.messages.leave_group import MemberIdentity
 
 
 def test_follower_waits_for_the_leader_and_both_get_what_it_assigned() -> None:
@@ -203,3 +204,64 @@ def test_heartbeats_do_not_touch_timers() -> None:
         before = dict(coordinator.shard.timers)
         assert coordinator.heartbeat(member, 1) == NO_ERROR
         assert coordinator.shard.timers == before
+
+
+# ---- assignments that are not committed yet
+
+
+def test_assignment_is_given_when_it_is_committed() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.two_that_have_joined()
+    coordinator.shard.is_behind = True
+    waiting = [coordinator.sync(leader, 1, {leader: b"one", follower: b"two"}), coordinator.sync(follower, 1)]
+    assert not any(each.is_given for each in waiting)
+    coordinator.shard.commit()
+    assert [each.synced.assignment for each in waiting] == [b"one", b"two"]
+
+
+def test_assignment_that_a_rebalance_overtakes_is_not_given() -> None:
+    """Otherwise a member would read partitions that have another owner (seed 31134)."""
+    coordinator = Coordinator()
+    leader, follower = coordinator.two_that_have_joined()
+    coordinator.shard.is_behind = True
+    waiting = [coordinator.sync(leader, 1, {leader: b"one", follower: b"two"}), coordinator.sync(follower, 1)]
+    newcomer = coordinator.join("")
+    coordinator.join(newcomer.member_id)
+    assert [each.error for each in waiting] == [RebalanceInProgress.code] * 2
+    coordinator.shard.commit()
+    assert [each.error for each in waiting] == [RebalanceInProgress.code] * 2
+
+
+def test_member_that_waits_for_the_commit_is_alive_and_has_to_be_heard_of_afterwards() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.two_that_have_joined()
+    coordinator.shard.is_behind = True
+    own = coordinator.sync(leader, 1, {leader: b"one", follower: b"two"})
+    waiting = coordinator.sync(follower, 1)
+    coordinator.shard.advance(3 * SESSION_MS)
+    assert coordinator.group.state is GroupState.STABLE
+    coordinator.shard.commit()
+    assert (own.synced.assignment, waiting.synced.assignment) == (b"one", b"two")
+    coordinator.shard.advance(2 * SESSION_MS)
+    assert coordinator.group.is_empty
+
+
+def test_member_that_asks_again_before_the_commit_gets_one_assignment() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.two_that_have_joined()
+    coordinator.shard.is_behind = True
+    first = coordinator.sync(leader, 1, {leader: b"one", follower: b"two"})
+    second = coordinator.sync(leader, 1)
+    coordinator.shard.commit()
+    assert first.error == RebalanceInProgress.code
+    assert second.synced.assignment == b"one"
+
+
+def test_assignment_is_not_given_to_a_member_that_has_left() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.two_that_have_joined()
+    coordinator.shard.is_behind = True
+    own = coordinator.sync(leader, 1, {leader: b"one", follower: b"two"})
+    coordinator.leave(MemberIdentity(member_id=leader))
+    coordinator.shard.commit()
+    assert own.error == UnknownMemberId.code

@@ -24,7 +24,7 @@ from tidelog.errors import (
 from tidelog.groups.consumer.replaying import GROUP_KEY
 from tidelog.groups.group import Caller, GroupSettings, Membership
 from tidelog.protocol.internal.versioned import version_of
-from tidelog.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -552,3 +552,36 @@ def test_a_thousand_members_with_a_thousand_partitions_get_on_quickly() -> None:
     assert {len(member.assigned) for member in coordinator.group.members.values()} == {1}
     assert joined - started < 5.0
     assert ended - joined < 5.0
+
+
+# -- assignments that are not committed yet
+
+
+def begin_to_join(coordinator: Coordinator, member_id: str) -> MemoryReply:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+        subscribed_topic_names=["a"],
+        topic_partitions=[],
+    )
+    return coordinator.begin("consumer_heartbeat", request, 1)
+
+
+def test_assignment_is_given_when_it_is_committed(coordinator: Coordinator) -> None:
+    coordinator.shard.is_behind = True
+    joining = begin_to_join(coordinator, "m1")
+    assert not joining.is_given
+    coordinator.shard.commit()
+    assert len(told(joining.outcome) or ()) == 4
+
+
+def test_assignment_is_not_given_to_a_member_whose_session_has_expired(coordinator: Coordinator) -> None:
+    """Its partitions may have another owner by the time of the commit."""
+    coordinator.shard.is_behind = True
+    joining = begin_to_join(coordinator, "m1")
+    coordinator.shard.advance(coordinator.settings.group_consumer_session_timeout_ms + 1)
+    assert coordinator.group.is_empty
+    coordinator.shard.commit()
+    assert isinstance(joining.outcome, UnknownMemberId)

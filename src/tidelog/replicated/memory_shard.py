@@ -50,7 +50,7 @@ class MemoryReply(Deferred[Any]):
 
 
 class MemoryShard(Generic[M]):
-    """Commits all records at once, unless `refusal` is set, which fails every append."""
+    """Commits all records at once, unless `is_behind` is set, or `rejection`, which fails every append."""
 
     def __init__(self, make: Callable[[], M], now_ms: int = 1_700_000_000_000) -> None:
         self._make = make
@@ -62,6 +62,9 @@ class MemoryShard(Generic[M]):
         self.timers: dict[Hashable, int] = {}
         """Deadline of each timer, by the monotonic clock."""
         self.rejection: KafkaError | None = None
+        self.is_behind = False
+        """Replicas do not follow: steps with records, or that read state, wait for `commit`."""
+        self._uncommitted: list[Effects] = []
         self.perform(lambda machine, effects: machine.on_loaded(effects))
 
     def perform(self, step: Callable[[M, Effects], None]) -> Effects:
@@ -77,11 +80,24 @@ class MemoryShard(Generic[M]):
             for record in effects.records:
                 self.machine.replay(record, effects.producer)
         self._set_timers(effects)
+        if self.is_behind and (effects.records or effects.is_read_of_state):
+            self._uncommitted.append(effects)
+        else:
+            self._finish(effects)
+        return effects
+
+    def commit(self) -> None:
+        """The replicas have caught up."""
+        self.is_behind = False
+        uncommitted, self._uncommitted = self._uncommitted, []
+        for effects in uncommitted:
+            self._finish(effects)
+
+    def _finish(self, effects: Effects) -> None:
         for reply, outcome in effects.responses:
             reply.complete(outcome)
         for begin in effects.after_commit:
             begin()
-        return effects
 
     def _reject(self, effects: Effects, error: KafkaError) -> Effects:
         if effects.on_rejected is None:
@@ -125,6 +141,7 @@ class MemoryShard(Generic[M]):
         other._make, other.machine = self._make, self._make()
         other.now_ms, other.monotonic_ms = self.now_ms, self.monotonic_ms
         other.log, other.timers, other.rejection = list(self.log), {}, None
+        other.is_behind, other._uncommitted = False, []
         for entry in self.log:
             if isinstance(entry, WrittenEndMarker):
                 other.machine.replay_end_marker(entry.producer, is_committed=entry.is_committed)

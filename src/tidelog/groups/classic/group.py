@@ -169,6 +169,10 @@ class ClassicGroup:
         """Fail pending SyncGroup requests: this generation gets no assignment, and members have to rejoin."""
         for member in self.members.values():
             member.assignment = NO_ASSIGNMENT
+        self.fail_syncs(error, effects)
+
+    def fail_syncs(self, error: KafkaError, effects: Effects) -> None:
+        for member in self.members.values():
             if member.sync_reply is not None:
                 self.requests.fail_sync(member, error, effects)
                 self.keep_alive(member, effects)

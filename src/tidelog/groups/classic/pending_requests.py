@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from tidelog.errors import KafkaError, RebalanceInProgress
 from tidelog.groups.classic.member import ClassicMember
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.replicated.machine import Effects, Reply
+from tidelog.runtime.deferred import Deferred
 
 
 class PendingRequests:
@@ -35,6 +37,21 @@ class PendingRequests:
     def await_sync(self, member: ClassicMember, reply: Reply, effects: Effects) -> None:
         self.fail_sync(member, RebalanceInProgress("the member has sent another SyncGroup"), effects)
         member.sync_reply = reply
+
+    def answer_sync(self, member: ClassicMember, response: SyncGroupResponse, effects: Effects) -> None:
+        """When the assignment is committed, unless the request has failed by then: the member may have been removed, or
+        the group rebalances, and its partitions may be somebody else's."""
+        reply = member.sync_reply
+        assert reply is not None
+        committed: Reply = Deferred()
+
+        def complete(outcome: SyncGroupResponse | Exception) -> None:
+            if member.sync_reply is reply:
+                member.sync_reply = None
+                reply.complete(outcome)
+
+        committed.listen(complete, complete)
+        effects.answer(committed, response)
 
     def fail_sync(self, member: ClassicMember, error: KafkaError, effects: Effects) -> None:
         reply, member.sync_reply = member.sync_reply, None

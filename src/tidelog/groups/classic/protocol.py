@@ -67,13 +67,12 @@ class ClassicProtocol:
             effects.fail(reply, error)
             return
         self.rebalances.on_synced(group, member, effects)
+        group.requests.await_sync(member, reply, effects)
         if group.state is GroupState.STABLE:
             effects.is_read_of_state = True
             group.keep_alive(member, effects)
-            effects.answer(reply, _synced(group, member.assignment))
-            return
-        group.requests.await_sync(member, reply, effects)
-        if member.member_id == group.members.leader_id:
+            group.requests.answer_sync(member, _synced(group, member.assignment), effects)
+        elif member.member_id == group.members.leader_id:
             self._assign(group, request, effects)
 
     def _check_sync(self, request: SyncGroupRequest, caller: Caller) -> tuple[ClassicGroup, ClassicMember]:
@@ -101,15 +100,13 @@ class ClassicProtocol:
 
         def revert(error: KafkaError, instead: Effects) -> None:
             logger.warning("failed to store assignment group=%s error=%s", group, error.message)
-            for member, reply in replies:
-                member.sync_reply = reply
             instead.timers.extend(effects.timers)
             group.drop_assignments(coordinator_error(error), instead)
             self.rebalances.maybe_prepare_rebalance(group, "the assignment could not be stored", instead)
 
-        replies = [(member, _take_sync_reply(member)) for member in waiting]
-        for member, reply in replies:
-            effects.answer(reply, _synced(group, assignments.get(member.member_id, NO_ASSIGNMENT)))
+        for member in waiting:
+            response = _synced(group, assignments.get(member.member_id, NO_ASSIGNMENT))
+            group.requests.answer_sync(member, response, effects)
             group.keep_alive(member, effects)
         effects.on_rejected = revert
         effects.after_commit.append(lambda: self.rebalances.on_assigned(group))
@@ -162,6 +159,8 @@ class ClassicProtocol:
             return
         member.timer_due_ms = None
         if member.has_satisfied_heartbeat:
+            if group.state is GroupState.STABLE:  # the commit of its assignment sets no timer
+                group.keep_alive(member, effects)
             return
         remaining_ms = member.deadline_ms - effects.monotonic_ms
         if remaining_ms > 0:
@@ -222,12 +221,6 @@ class ClassicProtocol:
 
 def _differ(received: str | None, existing: str | None) -> bool:
     return received is not None and bool(existing) and received != existing
-
-
-def _take_sync_reply(member: ClassicMember) -> Reply:
-    reply, member.sync_reply = member.sync_reply, None
-    assert reply is not None
-    return reply
 
 
 def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:

@@ -43,6 +43,8 @@ class Rebalances:
         )
         if group.state is GroupState.COMPLETING_REBALANCE:
             group.drop_assignments(RebalanceInProgress(), effects)
+        else:  # of an assignment that is not committed yet
+            group.fail_syncs(RebalanceInProgress(), effects)
         self._stop_expecting_syncs(group, effects)
         if group.is_empty:
             self._prepare_initial_rebalance(group, reason, effects)

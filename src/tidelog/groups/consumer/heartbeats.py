@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 
-from tidelog.errors import GroupIdNotFound, KafkaError
+from tidelog.errors import GroupIdNotFound, KafkaError, UnknownMemberId
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.consumer import conversion, records
 from tidelog.groups.consumer.drafts import Draft
@@ -25,6 +25,7 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from tidelog.replicated.machine import Effects, Reply
+from tidelog.runtime.deferred import Deferred
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,24 @@ class Heartbeats:
             # An assignment or epoch that is new to the member may come from an earlier request and not be committed
             # yet. If the response did not wait for it, the next coordinator could undo it.
             effects.is_read_of_state = _reveals_state(request, response)
-            effects.answer(reply, response)
+            if is_leaving(request) or not (effects.records or effects.is_read_of_state):
+                effects.answer(reply, response)
+            else:
+                effects.answer(self._while_member(request.group_id, response.member_id, reply), response)
+
+    def _while_member(self, group_id: str, member_id: str | None, reply: Reply) -> Reply:
+        """The session of the member may expire before the commit: then others get what the response assigns to it."""
+        committed: Reply = Deferred()
+
+        def on_committed(response: ConsumerGroupHeartbeatResponse) -> None:
+            group = self._memberships.groups.get(group_id)
+            if isinstance(group, ConsumerGroup) and member_id in group.members:
+                reply.resolve(response)
+            else:
+                reply.fail(UnknownMemberId(f"group {group_id} has no member {member_id}"))
+
+        committed.listen(on_committed, reply.fail)
+        return committed
 
     # ---- join and update
 
