@@ -178,6 +178,27 @@ def test_a_controlled_shutdown_moves_leaders_away_and_says_what_is_left() -> Non
     on_virtual_time(scenario)
 
 
+def test_a_leader_that_is_to_go_and_cannot_yet_hears_of_its_successor() -> None:
+    """Otherwise it would lead on, and hold back the high watermark as an in-sync replica (seed 30318)."""
+
+    async def scenario() -> None:
+        cluster = await ControlledCluster.start()
+        await cluster.create_topic("orders", [(3, 2)])
+        await cluster.kill_broker(3)
+        controller = cluster.controllers[1]
+        assert await controller.controlled_shutdown(2, controller.context.brokers[2].epoch)
+        await cluster.start_broker(3)
+        await cluster.set_in_sync("orders", 0, (2, 3))
+        await controller.elect_leaders([TopicPartition("orders", 0)], is_unclean=False)
+        await cluster.settle()
+        partition = await cluster.partition("orders", 0)
+        assert (partition.leader, partition.in_sync_replicas) == (3, (2, 3))
+        assert cluster.told_leadership(2, "orders").leader == 3
+        await cluster.stop()
+
+    on_virtual_time(scenario)
+
+
 def test_a_controlled_shutdown_of_an_earlier_incarnation_is_refused() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()

@@ -206,8 +206,12 @@ def record_written(
 
 
 def _receives_leader_and_isr(term: ControllerTerm, partition: PartitionRegistration, broker_id: BrokerId) -> bool:
-    """A broker in controlled shutdown gets StopReplica instead: as a follower it would rejoin the ISR."""
-    return broker_id not in term.context.shutting_down or broker_id == partition.leader
+    """A broker in controlled shutdown that has left the ISR gets StopReplica instead: as a follower it would rejoin.
+
+    While it is in the ISR, because no other replica could lead, it has to follow the next leader like any other.
+    """
+    is_shutting_down = broker_id in term.context.shutting_down
+    return not is_shutting_down or broker_id in (partition.leader, *partition.in_sync_replicas)
 
 
 def _update_partition_states(term: ControllerTerm, partitions: Iterable[TopicPartition]) -> None:
