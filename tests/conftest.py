@@ -1,6 +1,7 @@
 """What all tests share: fixtures, and how they are divided among processes."""
 
 import gc
+import os
 import signal
 import warnings
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ hypothesis.settings.register_profile("tidelog", deadline=None)
 hypothesis.settings.load_profile("tidelog")
 
 ROOT = Path(__file__).parent.parent
+# Whatever profile or data directory the developer uses: tests must not connect to that cluster.
+os.environ["TIDELOG_PROFILES"] = os.environ["TIDELOG_DATA"] = str(ROOT / "tests" / "does-not-exist")
+
 SPARK_SESSION = 'spark: "SparkSession"'
 WITH_OTHER_CLIENTS = {"churn", "cli", "clients", "compat", "processes", "testing"}
 

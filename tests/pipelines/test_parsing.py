@@ -113,6 +113,7 @@ topic = "order-totals"
 key = "product"
 output_mode = "update"
 """
+BROKERS = {"TIDELOG_BOOTSTRAP": "localhost:29092", "TIDELOG_PROFILES": "does-not-exist"}
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def file(tmp_path: Path) -> Path:
 def mistakes_of(file: Path, text: str, **environment: str) -> list[str]:
     file.write_text(text)
     with pytest.raises(Mistakes) as raised:
-        load(file, environment)
+        load(file, BROKERS | environment)
     return [mistake.text("f") for mistake in raised.value.mistakes]
 
 
@@ -137,7 +138,7 @@ def changed(old: str, new: str) -> str:
 
 def test_smallest_pipeline_has_defaults_for_all_else(file: Path) -> None:
     file.write_text(MINIMAL)
-    pipeline = load(file, {})
+    pipeline = load(file, BROKERS)
     assert (pipeline.name, pipeline.file, pipeline.checkpoint, pipeline.trigger_ms) == ("orders", file, None, 0)
     assert pipeline.sources == (TopicSource("orders", "localhost:29092", ("orders",)),)
     assert pipeline.sinks == (TopicSink("copy", "orders", "localhost:29092", "copy"),)
@@ -145,9 +146,16 @@ def test_smallest_pipeline_has_defaults_for_all_else(file: Path) -> None:
 
 def test_brokers_come_from_the_same_variable_as_for_other_commands(file: Path) -> None:
     file.write_text(MINIMAL)
-    (source,) = load(file, {"TIDELOG_BOOTSTRAP": "elsewhere:9092"}).sources
+    (source,) = load(file, BROKERS | {"TIDELOG_BOOTSTRAP": "elsewhere:9092"}).sources
     assert isinstance(source, TopicSource)
     assert source.bootstrap == "elsewhere:9092"
+
+
+def test_topics_without_any_cluster_are_a_mistake(file: Path) -> None:
+    file.write_text(MINIMAL)
+    with pytest.raises(Mistakes) as raised:
+        load(file, {"TIDELOG_PROFILES": "does-not-exist", "TIDELOG_DATA": "nowhere"})
+    assert "no cluster is named, and there is none in nowhere" in raised.value.mistakes[0].text("f")
 
 
 def test_sources_of_every_kind(file: Path) -> None:
@@ -185,7 +193,7 @@ def test_sources_of_every_kind(file: Path) -> None:
 
 def test_steps_come_in_the_order_in_which_they_read_each_other(file: Path) -> None:
     file.write_text(WHOLE)
-    assert load(file, {}).steps == (
+    assert load(file, BROKERS).steps == (
         DeduplicateStep("once", "orders", ("order_id",)),
         SqlStep("enriched", "SELECT * FROM once JOIN customers USING (customer)"),
         PythonStep("flagged", "enriched", "steps:flag", {"limit": 100, "names": ["a"]}),
@@ -203,7 +211,7 @@ def test_steps_come_in_the_order_in_which_they_read_each_other(file: Path) -> No
 
 def test_sinks_of_every_kind(file: Path) -> None:
     file.write_text(WHOLE)
-    table, archive, totals = load(file, {}).sinks
+    table, archive, totals = load(file, BROKERS).sinks
     assert table == TableSink(
         name="table",
         of="enriched",
@@ -231,7 +239,7 @@ def test_sinks_of_every_kind(file: Path) -> None:
 
 def test_settings_of_the_whole(file: Path) -> None:
     file.write_text(WHOLE)
-    pipeline = load(file, {})
+    pipeline = load(file, BROKERS)
     assert (pipeline.name, pipeline.trigger_ms) == ("orders-to-table", 1000)
     assert pipeline.checkpoint == str(file.parent / "state/checkpoint")
     assert pipeline.spark == {
@@ -243,7 +251,7 @@ def test_settings_of_the_whole(file: Path) -> None:
 
 def test_addresses_of_stores_are_not_paths(file: Path) -> None:
     file.write_text(changed('delta = "tables/orders"', 'delta = "s3://bucket/orders"'))
-    table = load(file, {}).sinks[0]
+    table = load(file, BROKERS).sinks[0]
     assert isinstance(table, TableSink)
     assert table.location == "s3://bucket/orders"
 
@@ -481,7 +489,7 @@ def test_variables_of_the_environment(file: Path) -> None:
         'topic = "copy"', 'topic = "${A:-x}${B:-}y"'
     )
     file.write_text(text)
-    pipeline = load(file, {"TOPIC": "orders"})
+    pipeline = load(file, BROKERS | {"TOPIC": "orders"})
     source, sink = pipeline.sources[0], pipeline.sinks[0]
     assert isinstance(source, TopicSource)
     assert isinstance(sink, TopicSink)
@@ -493,7 +501,7 @@ def test_variables_of_the_environment(file: Path) -> None:
 def test_variable_that_is_not_meant_as_one(file: Path) -> None:
     query = "SELECT '$${x} $1' FROM orders"
     file.write_text(f'{MINIMAL}[[steps]]\nview = "x"\nsql = "{query}"\n')
-    assert load(file, {}).steps == (SqlStep("x", "SELECT '${x} $1' FROM orders"),)
+    assert load(file, BROKERS).steps == (SqlStep("x", "SELECT '${x} $1' FROM orders"),)
     file.write_text(f'{MINIMAL}[[steps]]\nview = "x"\nsql = "SELECT \'${{\' FROM orders"\n')
     assert "starts a variable" in mistakes_of(file, file.read_text())[0]
 

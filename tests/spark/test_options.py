@@ -321,8 +321,8 @@ def test_options_of_spark_that_mean_nothing_here_are_accepted(caplog: pytest.Log
 
 
 def test_brokers_must_be_given() -> None:
-    assert rejection({"subscribe": "orders"}) == (
-        "Option 'kafka.bootstrap.servers' is missing: set it to the brokers, as HOST:PORT,HOST:PORT"
+    assert rejection({"subscribe": "orders"}).startswith(
+        "Option 'kafka.bootstrap.servers' is missing: set it to the brokers, as HOST:PORT,HOST:PORT (no cluster is"
     )
     assert "'kafka.bootstrap.servers' must be a list of brokers: expected HOST:PORT" in rejection(
         BASE | {"kafka.bootstrap.servers": "localhost"}

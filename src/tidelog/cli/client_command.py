@@ -7,8 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidelog.cli.command_error import CommandError
 from tidelog.terminal.plurals import plural
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from tidelog.client.network.bootstrap import Address
     from tidelog.client.routing.cluster import Cluster
 
-DEFAULT_BOOTSTRAP = "localhost:29092"
-BOOTSTRAP_VARIABLE = "TIDELOG_BOOTSTRAP"
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 
@@ -32,39 +29,18 @@ def no_such_partition(topic: str, partitions: int, missing: int) -> CommandError
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT,...",
-        help=f"brokers to connect to (default: ${BOOTSTRAP_VARIABLE}, else the cluster that `tidelog up` runs on this"
-        f" machine, else {DEFAULT_BOOTSTRAP})",
-    )
+    add_cluster_options(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="log what the client does to standard error")
 
 
-class _Bootstrap(NamedTuple):
-    text: str
-    option: str = "--bootstrap"
-    """What the user has to change if the text is wrong."""
-
-
-def _chosen_bootstrap(options: argparse.Namespace) -> _Bootstrap:
-    if options.bootstrap:
-        return _Bootstrap(options.bootstrap)
-    if in_environment := os.environ.get(BOOTSTRAP_VARIABLE):
-        return _Bootstrap(in_environment, BOOTSTRAP_VARIABLE)
-    return _Bootstrap(_local_bootstrap())
-
-
-def _local_bootstrap() -> str:
-    """Addresses of all running brokers of the local cluster: any one of them may have been killed."""
-    from tidelog.cli.local_cluster.data_directory import DataDirectory, default_data_directory
-
-    data = DataDirectory(default_data_directory())
-    with suppress(CommandError):
-        plan = data.stored_plan()
-        running = {} if plan is None else data.running_brokers(plan)
-        return ",".join(f"{broker.host}:{broker.port}" for broker in running.values()) or DEFAULT_BOOTSTRAP
-    return DEFAULT_BOOTSTRAP
+def add_cluster_options(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT,...",
+        help="brokers to connect to (default: the profile in use, else $TIDELOG_BOOTSTRAP, else the cluster that"
+        " `tidelog up` made on this machine)",
+    )
+    parser.add_argument("--profile", metavar="NAME", help="a cluster that `tidelog profile add` has named")
 
 
 def settings_option(text: str) -> tuple[str, str]:
@@ -141,18 +117,22 @@ async def _run_command(command: str, work: Work, options: argparse.Namespace) ->
     from tidelog.client.network.retries import GaveUp, reason_of
     from tidelog.client.routing.cluster import Cluster
     from tidelog.errors import KafkaError
+    from tidelog.runtime.cluster_choice import NoCluster, choose_cluster
     from tidelog.runtime.randomness import SystemRandomness
     from tidelog.runtime.socket_network import SocketNetwork
 
-    chosen = _chosen_bootstrap(options)
     try:
-        bootstrap = parse_bootstrap(chosen.text)
+        chosen = choose_cluster(options.bootstrap, options.profile)
+    except NoCluster as reason:
+        return _print_error(command, str(reason))
+    try:
+        bootstrap = parse_bootstrap(chosen.bootstrap)
         async with Cluster(SocketNetwork(MAX_FRAME_BYTES), bootstrap, SystemRandomness()) as cluster:
-            await _find(cluster, bootstrap, chosen.option)
+            await _find(cluster, bootstrap, chosen.hint)
             await work(cluster, options)
         return 0
     except BadBootstrap as error:
-        return _print_error(command, f"{chosen.option}: {error}")
+        return _print_error(command, f"{chosen.origin}: {error}")
     except (CommandError, GaveUp, ConnectionLost, KafkaError) as error:
         return _print_error(command, reason_of(error))
 
@@ -162,15 +142,13 @@ def _print_error(command: str, sentence: str) -> int:
     return 1
 
 
-async def _find(cluster: "Cluster", bootstrap: "list[Address]", option: str) -> None:
+async def _find(cluster: "Cluster", bootstrap: "list[Address]", hint: str) -> None:
     """Fails at once if no broker answers. Retries are for clusters that have answered before."""
     from tidelog.client.network.in_flight import ConnectionLost
 
     try:
         await cluster.refresh()
     except ConnectionLost as lost:
-        form = f"{option}=HOST:PORT" if option == BOOTSTRAP_VARIABLE else f"{option} HOST:PORT"
-        hint = f"start a cluster with `tidelog up`, or give the address of yours with {form}"
         where = ", ".join(map(str, bootstrap))
         reason = str(lost).removeprefix(f"cannot connect to {where}: ") if len(bootstrap) == 1 else str(lost)
         raise CommandError(f"no broker answers at {where} ({reason}); {hint}") from lost

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 
 from tidelog.cli.command_error import CommandError
-from tidelog.cli.local_cluster.data_directory import default_data_directory
 from tidelog.cli.owners import owner_of
+from tidelog.runtime.cluster_choice import default_data_directory
 
 
 def add_data_option(parser: argparse._ActionsContainer) -> None:

@@ -25,6 +25,7 @@ COMMANDS = (
     "pipeline",
     "audit",
     "broker",
+    "profile",
     "simulate",
     "version",
 )

@@ -19,17 +19,11 @@ from tidelog.cli.local_cluster.plan import (
     properties_text,
 )
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running
-from tidelog.runtime.user_directories import data_home
 
 LOCK_WAIT_S = 30.0
 LOCK_POLL_S = 0.02
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 IGNORED_ENTRIES = frozenset({"lost+found"})
-
-
-def default_data_directory() -> str:
-    """TIDELOG_DATA, else the directory for application data of the XDG standard."""
-    return os.environ.get("TIDELOG_DATA") or os.path.join(data_home(), "tidelog")
 
 
 class BrokerProcess(NamedTuple):

@@ -182,7 +182,7 @@ async def _until_ended(
 
 
 def _first_steps(data: DataDirectory, plan: Plan) -> list[str]:
-    bootstrap = bootstrap_flag(plan)
+    bootstrap = bootstrap_flag(data, plan)
     lines = [
         "",
         "Try it from another terminal:",

@@ -20,9 +20,8 @@ from tidelog.pipelines.definition.python_modules import load_module
 from tidelog.pipelines.definition.toml_fields import Diagnostics, Fields
 from tidelog.pipelines.definition.toml_lines import KeyPath, Lines
 from tidelog.pipelines.running.pipeline_state import PIPELINE_NAME
+from tidelog.runtime.cluster_choice import NoCluster, choose_cluster
 
-BOOTSTRAP_VARIABLE = "TIDELOG_BOOTSTRAP"
-DEFAULT_BOOTSTRAP = "localhost:29092"
 _PLACE_IN_MESSAGE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 _SINK_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -99,8 +98,7 @@ class _FileParser:
 
     def draft(self) -> Draft:
         head = self._top.table("pipeline", "[pipeline]") or Fields({}, ("pipeline",), self._diagnostics, "[pipeline]")
-        default = self._environment.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-        context = PipelineContext(self._file.parent, read_bootstrap(head, default))
+        context = PipelineContext(self._file.parent, self._bootstrap(head))
         sources = self._sources(context)
         steps, positions = self._steps(sources)
         checkpoint = head.text("checkpoint")
@@ -117,6 +115,16 @@ class _FileParser:
         head.finish()
         self._top.finish()
         return Draft(pipeline, self._diagnostics, positions, frozenset(self._broken))
+
+    def _bootstrap(self, head: Fields) -> str | NoCluster:
+        """Of all topics without an address of their own, by the rule of all commands. NoCluster if nothing names one:
+        a mistake only where a topic needs it."""
+        if head.has("bootstrap"):
+            return read_bootstrap(head, "")
+        try:
+            return choose_cluster(environment=self._environment, option="bootstrap =").bootstrap
+        except NoCluster as reason:
+            return reason
 
     def _name(self, head: Fields) -> str:
         name = head.text("name") or self._file.stem

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelog.client.producer.producer_settings import ACKS_ALL
+from tidelog.runtime.cluster_choice import NoCluster, choose_cluster
 from tidelog.spark.offset_json import EARLIEST, LATEST, partitions_text
 from tidelog.spark.options.client_settings import ClientSettings, client_settings
 from tidelog.spark.options.delivery_guarantee import Guarantee
@@ -170,9 +171,12 @@ def wants_headers(options: Mapping[str, str]) -> bool:
 
 def _bootstrap(given: ParsedOptions) -> str:
     bootstrap = given.kafka.get(BOOTSTRAP)
-    if bootstrap is None:
-        raise OptionError(f"Option '{PREFIX}{BOOTSTRAP}' is missing: set it to the brokers, as HOST:PORT,HOST:PORT")
-    return bootstrap.strip()
+    try:
+        return choose_cluster(bootstrap, option=f"{PREFIX}{BOOTSTRAP}").bootstrap.strip()
+    except NoCluster as reason:
+        raise OptionError(
+            f"Option '{PREFIX}{BOOTSTRAP}' is missing: set it to the brokers, as HOST:PORT,HOST:PORT ({reason})"
+        ) from None
 
 
 def _subscription(given: ParsedOptions) -> Subscription:

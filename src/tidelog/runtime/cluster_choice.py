@@ -1,0 +1,96 @@
+"""Which cluster to connect to: an address that was given, else a profile, else TIDELOG_BOOTSTRAP, else the cluster of
+the data directory. There is no further default: a command never ends up at a cluster that nobody named.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.runtime.profiles import BadProfiles, load_profiles
+from tidelog.runtime.user_directories import data_home
+
+BOOTSTRAP_VARIABLE = "TIDELOG_BOOTSTRAP"
+DATA_VARIABLE = "TIDELOG_DATA"
+LOCAL_HOST = "127.0.0.1"
+PLAN_FILE = "cluster.json"
+
+
+class NoCluster(ValueError):
+    """Nothing names a cluster, or something names it wrongly. The message says what to do."""
+
+
+class ClusterChoice(NamedTuple):
+    bootstrap: str
+    """Not parsed yet."""
+    origin: str
+    """What the user has to change if the address is wrong: `--bootstrap`, `profile prod`."""
+    hint: str
+    """What to do if no broker answers there."""
+    command_config: str | None = None
+
+
+def choose_cluster(
+    bootstrap: str | None = None,
+    profile: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    option: str = "--bootstrap",
+) -> ClusterChoice:
+    """Raises NoCluster. `option` is what the caller calls an address that was given."""
+    if bootstrap is not None:
+        if not bootstrap.strip():
+            raise NoCluster(f"{option} is empty; expected HOST:PORT, or leave it out")
+        return ClusterChoice(bootstrap, option, _another(f"{option} HOST:PORT"))
+    if profile is not None or (profile := _current_profile(environment)) is not None:
+        return _of_profile(profile, environment)
+    if (found := environment.get(BOOTSTRAP_VARIABLE)) is not None:
+        if not found.strip():
+            raise NoCluster(f"{BOOTSTRAP_VARIABLE} is empty; set it to HOST:PORT, or unset it")
+        return ClusterChoice(found, BOOTSTRAP_VARIABLE, _another(f"{BOOTSTRAP_VARIABLE}=HOST:PORT"))
+    return _of_data_directory(environment, option)
+
+
+def _another(form: str) -> str:
+    return f"start a cluster with `tidelog up`, or give the address of yours with {form}"
+
+
+def _current_profile(environment: Mapping[str, str]) -> str | None:
+    try:
+        return load_profiles(environment).current
+    except BadProfiles as error:
+        raise NoCluster(str(error)) from None
+
+
+def _of_profile(name: str, environment: Mapping[str, str]) -> ClusterChoice:
+    try:
+        found = load_profiles(environment).named(name)
+    except BadProfiles as error:
+        raise NoCluster(str(error)) from None
+    hint = f"profile {name} names this cluster: `tidelog profile add {name} --bootstrap HOST:PORT` changes its address"
+    return ClusterChoice(found.bootstrap, f"profile {name}", hint, found.command_config)
+
+
+def default_data_directory(environment: Mapping[str, str] = os.environ) -> str:
+    """TIDELOG_DATA, else the directory for application data of the XDG standard."""
+    return environment.get(DATA_VARIABLE) or os.path.join(data_home(environment), "tidelog")
+
+
+def _of_data_directory(environment: Mapping[str, str], option: str) -> ClusterChoice:
+    directory = default_data_directory(environment)
+    file = Path(directory).expanduser() / PLAN_FILE
+    try:
+        plan = json.loads(file.read_text(encoding="utf-8"))
+        ports = range(int(plan["port"]), int(plan["port"]) + int(plan["brokers"]))
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoCluster(
+            f"no cluster is named, and there is none in {directory}; {_another(f'{option} HOST:PORT')}"
+        ) from None
+    except OSError as error:
+        raise NoCluster(f"cannot read {file}: {error.strerror}; give an address with {option} HOST:PORT") from None
+    except (ValueError, KeyError, TypeError):
+        raise NoCluster(f"{file} is damaged; give an address with {option} HOST:PORT") from None
+    bootstrap = ",".join(f"{LOCAL_HOST}:{port}" for port in ports)
+    hint = f"start the cluster of {directory} with `tidelog up`, or give the address of another with {option} HOST:PORT"
+    return ClusterChoice(bootstrap, f"the data directory {directory}", hint)
