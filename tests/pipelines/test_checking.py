@@ -30,6 +30,8 @@ topic = "totals"
 """
 WATERMARK = 'watermark = { column = "at", delay = "1 minute" }\n'
 
+BROKERS = {"TIDELOG_BOOTSTRAP": "localhost:29092", "TIDELOG_PROFILES": "does-not-exist"}
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -43,7 +45,7 @@ def checked(file: Path, text: str, response: ClusterResponse | None = None) -> C
         file,
         is_offline=response is None,
         state_directory=str(file.parent / "state"),
-        environment={},
+        environment=BROKERS,
         ask=lambda bootstrap: response or ClusterResponse(frozenset(), creates_topics=True),
     )
 
@@ -214,7 +216,7 @@ def test_brokers_that_do_not_answer_are_told_once_where_they_are_named(file: Pat
         raise NoResponse("Connection refused")
 
     file.write_text('[pipeline]\nbootstrap = "nobody:1"\n' + HEAD + COPY + 'bootstrap = "other:2"\n')
-    found = check_file(file, state_directory=str(file.parent), environment={}, ask=nobody).findings
+    found = check_file(file, state_directory=str(file.parent), environment=BROKERS, ask=nobody).findings
     hint = "start a cluster with `tidelog up`, or correct 'bootstrap'"
     assert [each.text("f") for each in found] == [
         f"f:2: pipeline.bootstrap: no broker answers at nobody:1 (Connection refused); {hint}",
@@ -225,7 +227,7 @@ def test_brokers_that_do_not_answer_are_told_once_where_they_are_named(file: Pat
 def test_brokers_whose_address_has_a_mistake_are_not_asked(file: Path) -> None:
     for bootstrap, said in (("${SHOP}", "variable SHOP is not set"), ("shop", "expected HOST:PORT")):
         file.write_text(f'[pipeline]\nbootstrap = "{bootstrap}"\n{HEAD}{COPY}')
-        found = check_file(file, state_directory=str(file.parent / "state"), environment={}).findings
+        found = check_file(file, state_directory=str(file.parent / "state"), environment=BROKERS).findings
         assert [mistake.line for mistake in found] == [2]
         assert found[0].sentence.startswith(said)
 

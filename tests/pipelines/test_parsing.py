@@ -155,7 +155,8 @@ def test_topics_without_any_cluster_are_a_mistake(file: Path) -> None:
     file.write_text(MINIMAL)
     with pytest.raises(Mistakes) as raised:
         load(file, {"TIDELOG_PROFILES": "does-not-exist", "TIDELOG_DATA": "nowhere"})
-    assert "no cluster is named, and there is none in nowhere" in raised.value.mistakes[0].text("f")
+    (mistake,) = raised.value.mistakes
+    assert "pipeline.bootstrap: no cluster is named, and there is none in nowhere" in mistake.text("f")
 
 
 def test_sources_of_every_kind(file: Path) -> None:

@@ -12,7 +12,6 @@ from tidelog.pipelines.definition.ddl import BadSchema, read_schema
 from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import SCHEMA_ID_OPTION, Format, FormatKind
 from tidelog.pipelines.definition.toml_fields import Fields
-from tidelog.runtime.cluster_choice import NoCluster
 
 TOPIC_FORMATS = (FormatKind.RAW, FormatKind.JSON, FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.CSV)
 FILE_FORMATS = (FormatKind.CSV, FormatKind.JSON, FormatKind.PARQUET)
@@ -34,7 +33,7 @@ class PipelineContext:
     """Defaults that a part of a pipeline takes from the pipeline."""
 
     directory: Path
-    bootstrap: str | NoCluster
+    bootstrap: str
 
 
 def resolve_location(text: str, directory: Path) -> str:
@@ -48,12 +47,8 @@ def is_local(location: str) -> bool:
     return not _ADDRESS_OF_STORE.match(location)
 
 
-def read_bootstrap(fields: Fields, default: str | NoCluster) -> str:
+def read_bootstrap(fields: Fields, default: str) -> str:
     text = fields.text("bootstrap")
-    if isinstance(default, NoCluster):
-        if not text:
-            fields.report("bootstrap", str(default))
-        default = ""
     try:
         if text and "${" not in text:  # an unset variable is already reported
             parse_bootstrap(text)

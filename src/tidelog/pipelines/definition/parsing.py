@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,19 +95,22 @@ class _FileParser:
         assert isinstance(replaced, dict)
         self._top = Fields(replaced, (), diagnostics, "a pipeline")
         self._broken: set[tuple[str, str]] = set()
+        self._no_cluster = ""
 
     def draft(self) -> Draft:
         head = self._top.table("pipeline", "[pipeline]") or Fields({}, ("pipeline",), self._diagnostics, "[pipeline]")
         context = PipelineContext(self._file.parent, self._bootstrap(head))
         sources = self._sources(context)
         steps, positions = self._steps(sources)
+        sinks = self._sinks(context)
+        self._report_missing_bootstrap(head, [*sources, *sinks])
         checkpoint = head.text("checkpoint")
         pipeline = Pipeline(
             name=self._name(head),
             file=self._file,
             sources=tuple(sources),
             steps=tuple(steps),
-            sinks=tuple(self._sinks(context)),
+            sinks=tuple(sinks),
             checkpoint=resolve_location(checkpoint, self._file.parent) if checkpoint else None,
             trigger_ms=head.quantity("trigger", duration_ms) or 0,
             spark=self._spark(),
@@ -116,15 +119,21 @@ class _FileParser:
         self._top.finish()
         return Draft(pipeline, self._diagnostics, positions, frozenset(self._broken))
 
-    def _bootstrap(self, head: Fields) -> str | NoCluster:
-        """Of all topics without an address of their own, by the rule of all commands. NoCluster if nothing names one:
-        a mistake only where a topic needs it."""
+    def _bootstrap(self, head: Fields) -> str:
+        """Of topics without an address of their own, by the rule of all commands; empty if nothing names a cluster."""
         if head.has("bootstrap"):
             return read_bootstrap(head, "")
         try:
             return choose_cluster(environment=self._environment, option="bootstrap =").bootstrap
         except NoCluster as reason:
-            return reason
+            self._no_cluster = str(reason)
+            return ""
+
+    def _report_missing_bootstrap(self, head: Fields, parts: Sequence[Source | Sink]) -> None:
+        """Only if a topic needs it."""
+        addresses = [getattr(part, name, None) for part in parts for name in ("bootstrap", "dead_letter_bootstrap")]
+        if self._no_cluster and "" in addresses:
+            head.report("bootstrap", self._no_cluster)
 
     def _name(self, head: Fields) -> str:
         name = head.text("name") or self._file.stem
