@@ -3,7 +3,7 @@
 import argparse
 
 from tidelog.cli.broker_disks import add_disks
-from tidelog.cli.client_command import add_client_options, number_option, run_command
+from tidelog.cli.client_command import add_client_options, add_json_option, client_command, number_option
 
 DESCRIPTION = """\
 Without an action: run one broker until Ctrl-C or SIGTERM. Settings have Kafka's names. --set overrides --config.
@@ -53,9 +53,9 @@ def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser = actions.add_parser(
         "list", help="list the brokers of a cluster", description="List the brokers of a cluster with what they host."
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(parser)
     add_client_options(parser)
-    parser.set_defaults(run=_run_list)
+    parser.set_defaults(run=client_command("broker list", "broker_commands", "list_brokers"))
 
 
 def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -65,8 +65,9 @@ def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description="Show one broker: address, rack, what it leads and hosts, and the settings that were set.",
     )
     parser.add_argument("broker", metavar="N", type=number_option)
+    add_json_option(parser)
     add_client_options(parser)
-    parser.set_defaults(run=_run_describe)
+    parser.set_defaults(run=client_command("broker describe", "broker_commands", "describe"))
 
 
 def _add_forget(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -77,23 +78,6 @@ def _add_forget(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         " no replicas: `tidelog partition move --drain N` moves them to other brokers.",
     )
     parser.add_argument("broker", metavar="N", type=number_option)
+    add_json_option(parser)
     add_client_options(parser)
-    parser.set_defaults(run=_run_forget)
-
-
-def _run_list(options: argparse.Namespace) -> int:
-    from tidelog.cli.broker_commands import list_brokers
-
-    return run_command("broker list", list_brokers, options)
-
-
-def _run_describe(options: argparse.Namespace) -> int:
-    from tidelog.cli.broker_commands import describe
-
-    return run_command("broker describe", describe, options)
-
-
-def _run_forget(options: argparse.Namespace) -> int:
-    from tidelog.cli.broker_commands import forget
-
-    return run_command("broker forget", forget, options)
+    parser.set_defaults(run=client_command("broker forget", "broker_commands", "forget"))

@@ -5,17 +5,18 @@ import json
 from typing import NamedTuple
 
 from tidelog.cli.command_error import CommandError
+from tidelog.cli.config_view import is_set, settings_json, settings_lines
 from tidelog.cli.partition_moves.survey import Survey, survey_cluster
-from tidelog.client.admin.admin import Admin
+from tidelog.client.admin.config_admin import ConfigAdmin, Resource, ResourceKind
 from tidelog.client.admin.reassignment_admin import ReassignmentAdmin
 from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import BrokerIdNotRegistered, UnsupportedVersion
+from tidelog.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from tidelog.terminal.plurals import plural
 from tidelog.terminal.quantities import size_text
 from tidelog.terminal.tables import table
 from tidelog.types import BrokerId, TopicPartition, ids_text
 
-SOURCES = {2: "set at run time", 3: "set at run time for all brokers", 4: "from its configuration file"}
 PARTITIONS_SHOWN = 10
 
 
@@ -95,6 +96,11 @@ async def describe(cluster: Cluster, options: argparse.Namespace) -> None:
     _reject_unknown(broker_id, survey)
     hosted = hosted_by(broker_id, survey)
     broker = survey.brokers.get(broker_id)
+    settings = await _settings(cluster, broker_id) if broker is not None else []
+    if options.json:
+        described = _as_json(broker_id, hosted, survey, cluster.metadata.controller_id)
+        print(json.dumps(described | {"settings": settings_json(settings)}))
+        return
     role = ", controller" if cluster.metadata.controller_id == broker_id else ""
     print(f"broker       {broker_id}")
     print(f"state        {'down' if broker is None else f'up{role}'}")
@@ -104,19 +110,14 @@ async def describe(cluster: Cluster, options: argparse.Namespace) -> None:
     print(f"leads        {plural(len(hosted.leads), 'partition')}; preferred leader of {len(hosted.preferred):,}")
     print(f"replicas     {len(hosted.replicas):,}{f', {size_text(hosted.size_bytes)}' if broker is not None else ''}")
     print(f"out of sync  {_named(hosted.out_of_sync)}")
-    if broker is not None:
-        await _print_settings(cluster, broker_id)
+    if settings:
+        print("\n" + "\n".join(settings_lines(settings)))
 
 
-async def _print_settings(cluster: Cluster, broker_id: BrokerId) -> None:
-    settings = (await Admin(cluster).broker_settings(broker_id)).configs
-    rows = [
-        (each.name, "(hidden)" if each.is_sensitive else each.value or "", SOURCES[each.config_source])
-        for each in sorted(settings, key=lambda entry: entry.name)
-        if each.config_source in SOURCES
-    ]
-    if rows:
-        print("\n" + "\n".join(table(["SETTING", "VALUE", ""], rows)))
+async def _settings(cluster: Cluster, broker_id: BrokerId) -> list[DescribeConfigsResourceResult]:
+    """Those that are not at their defaults."""
+    described = await ConfigAdmin(cluster).describe(Resource(ResourceKind.BROKER, str(broker_id)))
+    return [each for each in described if is_set(each)]
 
 
 def _named(partitions: list[TopicPartition]) -> str:
@@ -151,4 +152,5 @@ async def forget(cluster: Cluster, options: argparse.Namespace) -> None:
         raise CommandError(
             "this cluster keeps no list of absent brokers (Apache Kafka with ZooKeeper): there is nothing to forget"
         ) from None
-    print(f"forgot broker {broker_id}; if it starts again, it joins as a new broker")
+    said = f"forgot broker {broker_id}; if it starts again, it joins as a new broker"
+    print(json.dumps({"broker": broker_id, "forgotten": True}) if options.json else said)

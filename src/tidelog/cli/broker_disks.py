@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from tidelog.cli.client_command import add_client_options, run_command
+from tidelog.cli.client_command import add_client_options, add_json_option, client_command
 
 if TYPE_CHECKING:
     from tidelog.client.routing.cluster import Cluster
@@ -17,13 +17,9 @@ reason. For each replica that moves to another log directory of its broker, show
 def add_disks(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the action of `tidelog broker`."""
     parser = actions.add_parser("disks", help="show log directories and moves between them", description=DESCRIPTION)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(parser)
     add_client_options(parser)
-    parser.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
-    return run_command("broker disks", show_disks, options)
+    parser.set_defaults(run=client_command("broker disks", "broker_disks", "show_disks"))
 
 
 async def show_disks(cluster: "Cluster", options: argparse.Namespace) -> None:

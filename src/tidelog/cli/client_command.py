@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tidelog.cli.command_error import CommandError
@@ -41,6 +42,20 @@ def add_cluster_options(parser: argparse._ActionsContainer) -> None:
         " `tidelog up` made on this machine)",
     )
     parser.add_argument("--profile", metavar="NAME", help="a cluster that `tidelog profile add` has named")
+
+
+def add_json_option(parser: argparse.ArgumentParser, text: str = "print JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def client_command(name: str, module: str, function: str) -> Callable[[argparse.Namespace], int]:
+    """`run` of a command whose work is `function` of `module`, which is imported when the command runs."""
+
+    def run(options: argparse.Namespace) -> int:
+        work: Work = getattr(import_module(f"tidelog.cli.{module}"), function)
+        return run_command(name, work, options)
+
+    return run
 
 
 def settings_option(text: str) -> tuple[str, str]:

@@ -1,11 +1,13 @@
 """`tidelog group`: consumer groups, their members, committed offsets and lag; resetting offsets, deleting groups."""
 
 import argparse
+import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cli.client_command import (
     add_client_options,
+    add_json_option,
     name_option,
     no_such_partition,
     no_such_topic,
@@ -38,6 +40,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser("list", help="list all groups", description="List all groups, with their state.")
+    add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: run_command("group list", _list, options))
 
@@ -49,6 +52,7 @@ def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description="Show the members of a group with their partitions, the committed offsets and the lag.",
     )
     parser.add_argument("group", metavar="GROUP", type=name_option)
+    add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: run_command("group describe", _describe, options))
 
@@ -81,6 +85,7 @@ def _add_reset_offsets(actions: "argparse._SubParsersAction[argparse.ArgumentPar
     )
     target.add_argument("--shift-by", metavar="N", type=_shift_option, help="by N offsets; a negative N moves back")
     parser.add_argument("--execute", action="store_true", help="apply the changes; without this they are only printed")
+    add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: run_command("group reset-offsets", _reset_offsets, options))
 
@@ -92,6 +97,7 @@ def _add_delete(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description="Delete a group without members, with its committed offsets.",
     )
     parser.add_argument("group", metavar="GROUP", type=name_option)
+    add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: run_command("group delete", _delete, options))
 
@@ -140,6 +146,9 @@ async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
     from tidelog.terminal.tables import table
 
     groups = await GroupAdmin(cluster).list_groups()
+    if options.json:
+        print(json.dumps([each._asdict() for each in groups]))
+        return
     if not groups:
         print("no groups yet; a consumer with a group.id creates one")
         return
@@ -157,6 +166,9 @@ async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
     owners = {key: member for member in group.members for key in member.partitions}
     ends = await _ends(cluster, [*committed, *owners])
     lags = {key: max(ends[key] - offset, 0) for key, offset in committed.items() if key in ends}
+    if options.json:
+        print(json.dumps(_as_json(group, committed, ends, owners)))
+        return
     print(f"group     {group.group_id}")
     print(f"kind      {group.kind}{f', assignor {group.assignor}' if group.assignor else ''}")
     print(f"state     {group.state}, {plural(len(group.members), 'member')}")
@@ -177,6 +189,41 @@ async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
     for member in group.members:
         if not member.partitions:
             print(f"member without partitions: {' at '.join(_member_cells(member))}")
+
+
+def _as_json(
+    group: "GroupDescription",
+    committed: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    owners: "Mapping[TopicPartition, GroupMemberDescription]",
+) -> dict[str, object]:
+    def partition(key: TopicPartition) -> dict[str, object]:
+        offset, end = committed.get(key), ends.get(key)
+        return {
+            "topic": key.topic,
+            "partition": key.partition,
+            "committed": offset,
+            "end": end,
+            "lag": None if offset is None or end is None else max(end - offset, 0),
+            "member": owners[key].member_id if key in owners else None,
+        }
+
+    return {
+        "group": group.group_id,
+        "kind": group.kind,
+        "assignor": group.assignor,
+        "state": group.state,
+        "partitions": [partition(key) for key in sorted({*committed, *owners})],
+        "members": [
+            {
+                "id": member.member_id,
+                "instance_id": member.instance_id,
+                "host": member.host.removeprefix("/"),
+                "partitions": [[*key] for key in sorted(member.partitions)],
+            }
+            for member in group.members
+        ],
+    }
 
 
 def _lag_text(lags: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]) -> str:
@@ -201,7 +248,7 @@ async def _delete(cluster: "Cluster", options: argparse.Namespace) -> None:
         raise _no_such_group(options.group) from None
     except NonEmptyGroup:
         raise _has_members(options.group) from None
-    print(f"deleted group {options.group}")
+    print(json.dumps({"group": options.group, "deleted": True}) if options.json else f"deleted group {options.group}")
 
 
 async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> None:
@@ -218,16 +265,33 @@ async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> Non
     committed = {key: value.offset for key, value in (await admin.offsets(options.group)).items()}
     partitions = await _chosen_partitions(cluster, options.group, options.topics, committed)
     targets = await _targets(cluster, partitions, committed, options)
-    rows = [(*key, committed.get(key, "-"), offset) for key, offset in sorted(targets.items())]
-    print("\n".join(table(["TOPIC", "PARTITION", "COMMITTED", "NEW"], rows)))
+    if not options.json:
+        rows = [(*key, committed.get(key, "-"), offset) for key, offset in sorted(targets.items())]
+        print("\n".join(table(["TOPIC", "PARTITION", "COMMITTED", "NEW"], rows)))
     if not options.execute:
-        print(f"no offset was changed; {_execute_hint(options.group, members)}")
+        if options.json:
+            _print_reset(options, committed, targets)
+        else:
+            print(f"no offset was changed; {_execute_hint(options.group, members)}")
         return
     try:
         await admin.commit(options.group, targets)
     except UnknownMemberId:
         raise _has_members(options.group) from None
-    print(f"group {options.group} continues from these offsets")
+    if options.json:
+        _print_reset(options, committed, targets)
+    else:
+        print(f"group {options.group} continues from these offsets")
+
+
+def _print_reset(
+    options: argparse.Namespace, committed: Mapping[TopicPartition, int], targets: Mapping[TopicPartition, int]
+) -> None:
+    offsets = [
+        {"topic": key.topic, "partition": key.partition, "committed": committed.get(key), "new": offset}
+        for key, offset in sorted(targets.items())
+    ]
+    print(json.dumps({"group": options.group, "executed": options.execute, "offsets": offsets}))
 
 
 def _execute_hint(group_id: str, members: int | None) -> str:

@@ -18,6 +18,7 @@ COMMANDS = (
     "down",
     "topic",
     "partition",
+    "config",
     "produce",
     "consume",
     "group",

@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from tidelog.cli.client_command import add_client_options, number_option, run_command
+from tidelog.cli.client_command import add_client_options, add_json_option, client_command, number_option
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 GOALS = ("count", "bytes", "rack")
@@ -35,9 +35,9 @@ def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     _add_topic_option(parser, "only this topic; may be repeated")
     parser.add_argument("--unhealthy", action="store_true", help="only partitions that lack a leader or replicas")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(parser)
     add_client_options(parser)
-    parser.set_defaults(run=_run_list)
+    parser.set_defaults(run=client_command("partition list", "partition_commands", "list_partitions"))
 
 
 def _add_move(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -71,9 +71,9 @@ def _add_move(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     confirm = parser.add_mutually_exclusive_group()
     confirm.add_argument("--yes", action="store_true", help="do not ask")
     confirm.add_argument("--dry-run", action="store_true", help="only show the plan; with --json as a plan file")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(parser)
     add_client_options(parser)
-    parser.set_defaults(run=_run_move)
+    parser.set_defaults(run=client_command("partition move", "partition_moves.commands", "move"))
 
 
 def _add_elect(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -86,8 +86,9 @@ def _add_elect(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("partitions", metavar="TOPIC[:N]", nargs="*", help="topics or partitions (default: all)")
     parser.add_argument("--unclean", action="store_true", help="accept the loss of records")
     parser.add_argument("--yes", action="store_true", help="do not ask before an unclean election")
+    add_json_option(parser)
     add_client_options(parser)
-    parser.set_defaults(run=_run_elect)
+    parser.set_defaults(run=client_command("partition elect", "partition_commands", "elect"))
 
 
 def _add_why(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -98,8 +99,9 @@ def _add_why(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("partition", metavar="PARTITION", type=number_option)
+    add_json_option(parser)
     add_client_options(parser)
-    parser.set_defaults(run=_run_why)
+    parser.set_defaults(run=client_command("partition why", "partition_commands", "why"))
 
 
 def _add_topic_option(parser: argparse.ArgumentParser, text: str) -> None:
@@ -120,27 +122,3 @@ def _rate_option(text: str) -> int:
     if rate < 1:
         raise argparse.ArgumentTypeError(f"expected bytes per second such as 10MB, found {text!r}")
     return rate
-
-
-def _run_list(options: argparse.Namespace) -> int:
-    from tidelog.cli.partition_commands import list_partitions
-
-    return run_command("partition list", list_partitions, options)
-
-
-def _run_move(options: argparse.Namespace) -> int:
-    from tidelog.cli.partition_moves.commands import move
-
-    return run_command("partition move", move, options)
-
-
-def _run_elect(options: argparse.Namespace) -> int:
-    from tidelog.cli.partition_commands import elect
-
-    return run_command("partition elect", elect, options)
-
-
-def _run_why(options: argparse.Namespace) -> int:
-    from tidelog.cli.partition_commands import why
-
-    return run_command("partition why", why, options)

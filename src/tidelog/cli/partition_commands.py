@@ -101,7 +101,8 @@ async def elect(cluster: Cluster, options: argparse.Namespace) -> None:
     if options.unclean:
         chosen = {each for each in chosen if survey.partitions[each].leader < 0}
         if not chosen:
-            print("no unclean election is needed: the partitions have leaders")
+            text = "no unclean election is needed: the partitions have leaders"
+            print(json.dumps({"elected": []}) if options.json else text)
             return
         _confirm_unclean(chosen, is_confirmed=options.yes)
     outcomes = await ReassignmentAdmin(cluster).elect(chosen, is_unclean=options.unclean)
@@ -112,7 +113,10 @@ async def elect(cluster: Cluster, options: argparse.Namespace) -> None:
         raise CommandError(
             f"{plural(len(failed), 'partition')} without a new leader; `tidelog partition why TOPIC PARTITION` says why"
         )
-    print(f"elected {plural(len(outcomes), 'leader')}" if outcomes else "the preferred replicas lead already")
+    if options.json:
+        print(json.dumps({"elected": [[*each] for each in sorted(outcomes)]}))
+    else:
+        print(f"elected {plural(len(outcomes), 'leader')}" if outcomes else "the preferred replicas lead already")
 
 
 def _chosen(named: Sequence[str], survey: Survey) -> set[TopicPartition]:
@@ -170,7 +174,12 @@ async def why(cluster: Cluster, options: argparse.Namespace) -> None:
         (await ReassignmentAdmin(cluster).ongoing()).get(topic_partition),
         view.at_ms,
     )
-    print("\n".join(diagnosis(found)))
+    lines = diagnosis(found)
+    if options.json:
+        health = {"is_healthy": found.partition.is_healthy, "leader": found.partition.leader}
+        print(json.dumps({"topic": options.topic, "partition": options.partition, **health, "diagnosis": lines}))
+    else:
+        print("\n".join(lines))
 
 
 async def _min_in_sync(cluster: Cluster, topic: str) -> int:

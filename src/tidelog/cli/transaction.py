@@ -1,10 +1,12 @@
 """`tidelog transaction`: list and describe transactions, abort open or hanging ones."""
 
 import argparse
+import json
 from typing import TYPE_CHECKING
 
 from tidelog.cli.client_command import (
     add_client_options,
+    add_json_option,
     name_option,
     no_such_partition,
     no_such_topic,
@@ -48,6 +50,7 @@ def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         type=_state_option,
         help=f"only those in this state: {', '.join(STATES)}; may be repeated",
     )
+    add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: run_command("transaction list", _list, options))
 
@@ -59,6 +62,7 @@ def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description="Show a transactional id: its producer, its state, and the partitions of its open transaction.",
     )
     parser.add_argument("transactional_id", metavar="TRANSACTIONAL_ID", type=name_option)
+    add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: run_command("transaction describe", _describe, options))
 
@@ -81,6 +85,7 @@ def _add_abort(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         help="partition of a hanging transaction; needs --producer-id",
     )
     parser.add_argument("--producer-id", metavar="N", type=number_option, help="producer of the hanging transaction")
+    add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=lambda options: run_command("transaction abort", _abort, options))
 
@@ -104,6 +109,9 @@ async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
     from tidelog.terminal.tables import table
 
     found = await TransactionAdmin(cluster).list_transactions(options.state)
+    if options.json:
+        print(json.dumps([each._asdict() for each in found]))
+        return
     if not found:
         hint = "in this state" if options.state else "yet; a producer with a transactional.id creates one"
         print(f"no transactional ids {hint}")
@@ -120,6 +128,9 @@ async def _describe(cluster: "Cluster", options: argparse.Namespace) -> None:
         found = await TransactionAdmin(cluster).describe(options.transactional_id)
     except TransactionalIdNotFound:
         raise _no_such_id(options.transactional_id) from None
+    if options.json:
+        print(json.dumps(found._asdict() | {"partitions": [[*key] for key in found.partitions]}))
+        return
     print(f"transactional id  {found.transactional_id}")
     print(f"state             {found.state}")
     print(f"producer          id {found.producer_id}, epoch {found.producer_epoch}")
@@ -137,6 +148,8 @@ async def _abort(cluster: "Cluster", options: argparse.Namespace) -> None:
     if options.partition is not None:
         await _check_partition(cluster, options.partition)
         await _abort_hanging(admin, options.partition, options.producer_id)
+        said = f"aborted the transaction of producer {options.producer_id} on {options.partition}"
+        print(json.dumps({"producer_id": options.producer_id, "aborted": True}) if options.json else said)
         return
     if options.producer_id is not None:
         raise CommandError("--producer-id needs --partition; a transactional id has only one producer")
@@ -145,7 +158,10 @@ async def _abort(cluster: "Cluster", options: argparse.Namespace) -> None:
     except TransactionalIdNotFound:
         raise _no_such_id(options.transactional_id) from None
     await admin.fence(options.transactional_id)
-    print(f"fenced the producer of {options.transactional_id}; {_fencing_result(found.state)}")
+    if options.json:
+        print(json.dumps({"transactional_id": found.transactional_id, "state_before": found.state, "fenced": True}))
+    else:
+        print(f"fenced the producer of {options.transactional_id}; {_fencing_result(found.state)}")
 
 
 def _fencing_result(state: str) -> str:
@@ -180,7 +196,6 @@ async def _abort_hanging(admin: "TransactionAdmin", where: TopicPartition, produ
         raise CommandError(f"producer {producer_id} has no open transaction on {where}; producers that have one: {ids}")
     await _reject_if_coordinated(admin, where, producer_id)
     await admin.abort_hanging(where, hanging[0])
-    print(f"aborted the transaction of producer {producer_id} on {where}")
 
 
 async def _reject_if_coordinated(admin: "TransactionAdmin", where: TopicPartition, producer_id: int) -> None:
