@@ -45,7 +45,9 @@ class LocalCluster:
         return line.removeprefix(f"tidelog {command}: ")
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.run("status", "--json"))
+        ended = tidelog("status", "--json", "--data", str(self.data))
+        assert ended.returncode in (0, 1, 2), ended
+        found: dict[str, Any] = json.loads(ended.stdout)
         return found
 
     def states(self) -> dict[int, str]:

@@ -22,18 +22,18 @@ def cli(kafka: Cluster, capfd: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(kafka, capfd)
 
 
-def entry(source: int, **fields: object) -> DescribeConfigsResourceResult:
+def entry(source: int) -> DescribeConfigsResourceResult:
     synonym = DescribeConfigsSynonym(name="log.retention.ms", value="5", source=source)
-    return DescribeConfigsResourceResult(
-        **{"name": "retention.ms", "value": "5", "config_source": source, "synonyms": [synonym], **fields}
-    )
+    return DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=source, synonyms=[synonym])
 
 
 def test_source_names_the_setting_that_is_inherited() -> None:
     assert source_text(entry(4)) == "from the broker's file (log.retention.ms)"
     assert source_text(entry(5)) == "default"
-    assert source_text(entry(1, synonyms=[])) == "set on the topic"
-    assert settings_lines([entry(1, is_sensitive=True)])[1].split()[1] == "(hidden)"
+    own, secret = entry(1), entry(1)
+    own.synonyms, secret.is_sensitive = [], True
+    assert source_text(own) == "set on the topic"
+    assert settings_lines([secret])[1].split()[1] == "(hidden)"
 
 
 def test_change_is_told_in_one_line() -> None:

@@ -17,6 +17,7 @@ from tidelog.cli.local_cluster.plan import (
     properties_text,
     resolve_plan,
 )
+from tidelog.cli.local_cluster.report import as_text
 from tidelog.cli.local_cluster.screen import PlainScreen, TerminalScreen, picture
 from tidelog.cli.local_cluster.stopping import stop_order
 from tidelog.cli.local_cluster.supervisor import FIRST_PAUSE_S, MAX_PAUSE_S, STEADY_S, RestartPause
@@ -28,7 +29,6 @@ from tidelog.cli.local_cluster.view import (
     OutOfSync,
     PartitionView,
     as_json,
-    as_text,
     changes,
 )
 from tidelog.config.properties import parse_properties
@@ -129,31 +129,32 @@ def cluster_of(*partitions: PartitionView, brokers: list[BrokerView] = UP, contr
 
 
 def test_text_shows_brokers_partitions_and_the_reason_of_each_missing_replica() -> None:
-    shown = as_text(cluster_of(partition(0), partition(1, in_sync=(1, 2), lag=5)))
-    assert [line.split() for line in shown[:4]] == [
+    shown = as_text(cluster_of(partition(0), partition(1, in_sync=(1, 2), lag=5)), limit=None)
+    assert shown[:2] == ["degraded: 1 topic, 2 partitions: 1 under-replicated", ""]
+    assert [line.split() for line in shown[2:6]] == [
         ["BROKER", "STATE", "ADDRESS", "PID", "LEADS"],
         ["1", "up", "127.0.0.1:29092", "101", "2"],
         ["2", "up", "127.0.0.1:29093", "102", "0", "controller"],
         ["3", "up", "127.0.0.1:29094", "103", "0"],
     ]
-    assert shown[5] == "1 topic, 2 partitions: 1 under-replicated"
-    assert shown[7].split() == ["tides-0", "1", "4", "1,2,3", "1,2,3", "7", "3:?"]
-    assert shown[8].split() == ["tides-1", "1", "4", "1,2,3", "1,2", "7", "2:5", "3:?"]
-    assert shown[9].strip() == ("replica 3 out of sync for 31 s, 2 behind: silent for too long; rejoins at offset 9")
+    assert shown[8].split() == ["tides-0", "1", "4", "1,2,3", "1,2,3", "7", "3:?"]
+    assert shown[9].split() == ["tides-1", "1", "4", "1,2,3", "1,2", "7", "2:5", "3:?"]
+    assert shown[10].strip() == ("replica 3 out of sync for 31 s, 2 behind: silent for too long; rejoins at offset 9")
 
 
 def test_text_shows_moves_and_leaders_that_are_not_preferred() -> None:
     moving = partition(0, in_sync=(1, 2))._replace(out_of_sync=[], move=Move((3,), (2,), 40))
     shown = as_text(cluster_of(moving, partition(1, leader=2)))
-    assert shown[5] == "1 topic, 2 partitions: all in sync; 1 being moved; 1 not led by the preferred replica"
-    assert shown[8].strip() == "being moved: adds 3 (40 % copied), removes 2"
+    verdict = "healthy: 1 topic, 2 partitions: all in sync; 1 being moved; 1 not led by the preferred replica"
+    assert shown[0] == verdict
+    assert shown[9].strip() == "being moved: adds 3 (40 % copied), removes 2"
     assert as_json(cluster_of(moving))["preferred_replica_imbalance"] == 0
 
 
 def test_text_of_a_cluster_that_does_not_answer() -> None:
     down = [broker._replace(pid=None, state=BrokerState.DOWN) for broker in UP]
-    assert as_text(ClusterView(None, None, down, [], NOW_MS))[-1] == "no broker answers"
-    assert as_text(cluster_of())[-1] == "no topics yet"
+    assert as_text(ClusterView(None, None, down, [], NOW_MS))[0] == "not writable: no broker answers"
+    assert as_text(cluster_of())[0] == "healthy: no topics yet"
 
 
 def test_text_says_why_brokers_are_suspended_and_which_logs_were_set_aside() -> None:
@@ -163,13 +164,14 @@ def test_text_says_why_brokers_are_suspended_and_which_logs_were_set_aside() -> 
         stray_logs={2: ["/data/tides-0.AAA-stray"]},
     )
     shown = as_text(view)
-    assert [line.split()[:5] for line in shown[1:4]] == [
+    start = shown.index("brokers 1,2,3 suspended: the coordination store cannot be reached")
+    assert [line.split()[:5] for line in shown[start - 3 : start]] == [
         [str(number), "suspended", f"127.0.0.1:{29091 + number}", str(100 + number), "-"] for number in (1, 2, 3)
     ]
-    assert shown[4] == "brokers 1,2,3 suspended: the coordination store cannot be reached"
-    assert shown[5].startswith("1 stray log: the topic was deleted and created again under the same name.")
-    assert shown[6] == "    broker 2: /data/tides-0.AAA-stray"
-    assert "1 topic, 1 partition: 1 without a leader" in shown
+    assert shown[start + 1].startswith("1 stray log: the topic was deleted and created again under the same name.")
+    assert shown[start + 2] == "    broker 2: /data/tides-0.AAA-stray"
+    assert shown[0] == "not writable: 1 topic, 1 partition: 1 without a leader"
+    assert shown[1] == "tides-0 has no leader: brokers 1, 2, 3 are suspended."
     assert max(map(len, picture(view, columns=60, rows=24))) <= 80
     first, second, _ = json.loads(json.dumps(as_json(view)))["brokers"]
     assert (first["state"], first["suspension"]) == ("suspended", "the coordination store cannot be reached")
@@ -178,7 +180,7 @@ def test_text_says_why_brokers_are_suspended_and_which_logs_were_set_aside() -> 
 
 def test_text_says_which_log_directory_is_offline_and_why() -> None:
     view = cluster_of(partition(0))._replace(offline_directories={2: {"/data/two": "[Errno 5] Input/output error"}})
-    assert as_text(view)[4] == (
+    assert as_text(view)[6] == (
         "broker 2: log directory /data/two is offline: [Errno 5] Input/output error."
         " Repair the disk, then restart broker 2"
     )

@@ -121,6 +121,8 @@ def test_partitions_are_shown_with_leader_in_sync_replicas_and_high_watermark(cl
         "lag": {"1": 0},
         "out_of_sync": [],
         "move": None,
+        "min_in_sync": 1,
+        "is_writable": True,
     }
     shown = tidelog("status", "--bootstrap", cluster.bootstrap)
     assert "greetings-0" in shown.stdout

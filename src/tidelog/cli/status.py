@@ -1,27 +1,37 @@
-"""`tidelog status`: brokers, controller and partitions of a cluster."""
+"""`tidelog status`: health, brokers, controller and partitions of a cluster."""
 
 import argparse
 
+from tidelog.cli.client_command import add_cluster_options
 from tidelog.cli.local_command import add_data_option, run_command
 
 DESCRIPTION = """\
-Show the brokers of a cluster, the controller, and for each partition the leader, the in-sync replicas, the high
-watermark and the lag of each replica. For each replica that is out of sync, show the reason.
+Show the health of a cluster: what is wrong first, with the reason, then brokers and partitions with leader, in-sync
+replicas, high watermark and lag. While something is wrong, only unhealthy partitions are listed.
+Exit code 0: healthy; 1: degraded, everything can still be written; 2: a partition cannot be written.
 """
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
-        "status", help="show brokers, leaders, in-sync replicas and lag", description=DESCRIPTION
+        "status",
+        help="show health, brokers, leaders, in-sync replicas and lag",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     place = parser.add_mutually_exclusive_group()
     add_data_option(place)
-    place.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers of another cluster")
+    add_cluster_options(place)
+    parser.set_defaults(data=None)
+    parser.add_argument("--watch", action="store_true", help="show it until Ctrl-C; without a terminal, only changes")
+    parser.add_argument(
+        "--all", action="store_true", dest="all_partitions", help="list all partitions, of internal topics too"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from tidelog.cli.local_cluster.commands import status
+    from tidelog.cli.local_cluster.status_command import status
 
     return run_command("status", status, options)

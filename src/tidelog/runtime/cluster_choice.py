@@ -29,6 +29,8 @@ class ClusterChoice(NamedTuple):
     hint: str
     """What to do if no broker answers there."""
     command_config: str | None = None
+    data_directory: str | None = None
+    """Of a cluster on this machine."""
 
 
 def choose_cluster(
@@ -93,4 +95,4 @@ def _of_data_directory(environment: Mapping[str, str], option: str) -> ClusterCh
         raise NoCluster(f"{file} is damaged; give an address with {option} HOST:PORT") from None
     bootstrap = ",".join(f"{LOCAL_HOST}:{port}" for port in ports)
     hint = f"start the cluster of {directory} with `tidelog up`, or give the address of another with {option} HOST:PORT"
-    return ClusterChoice(bootstrap, f"the data directory {directory}", hint)
+    return ClusterChoice(bootstrap, f"the data directory {directory}", hint, data_directory=directory)

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 CLEAR_LINE = "\x1b[K"
@@ -11,8 +11,10 @@ CLEAR_BELOW = "\x1b[J"
 
 
 class LiveDisplay:
-    def __init__(self, output: TextIO) -> None:
+    def __init__(self, output: TextIO, paint: Callable[[str], str] = str) -> None:
+        """`paint` adds colours to a line that was cut to the width of the screen."""
         self._output = output
+        self._paint = paint
         self._drawn_lines = 0
 
     def say(self, line: str) -> None:
@@ -26,7 +28,7 @@ class LiveDisplay:
 
     def _draw(self, lines: Sequence[str]) -> None:
         up = f"\x1b[{self._drawn_lines}A" if self._drawn_lines else ""
-        text = "".join(f"{line}{CLEAR_LINE}\n" for line in lines)
+        text = "".join(f"{self._paint(line)}{CLEAR_LINE}\n" for line in lines)
         _write(self._output, f"{up}\r{text}{CLEAR_BELOW}")
         self._drawn_lines = len(lines)
 

@@ -1,13 +1,18 @@
 """Queries to all brokers of a cluster for status views: metadata, log ends, log directories, over the wire protocol."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 from tidelog.cli.local_cluster.view import Move, OutOfSync, PartitionView
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.connection import ClientConnection, ConnectionLost
 from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -37,6 +42,8 @@ CONSUMER = -1
 DEBUGGING_CONSUMER = -2
 """Replica id of Kafka's debugging consumer: any replica answers with its own log end offset."""
 LATEST = -1
+TOPIC_RESOURCE = 2
+MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 
 
 class Connections:
@@ -168,7 +175,35 @@ async def _partitions(
     )
     by_broker = dict(zip(reachable, reports, strict=True))
     moves = await _moves(connections, reachable.get(truth.controller_id))
-    return [_partition_view(found, known[found], by_broker, moves.get(found)) for found in sorted(known)]
+    minimums = await _min_in_sync(connections, list(reachable.values()), {found.topic for found in known})
+    return [
+        _partition_view(found, known[found], by_broker, moves.get(found))._replace(
+            min_in_sync=minimums.get(found.topic, 1),
+            is_leader_silent=known[found].leader_id not in (NO_BROKER, *by_broker),
+        )
+        for found in sorted(known)
+    ]
+
+
+async def _min_in_sync(connections: Connections, addresses: Sequence[Address], topics: Set[str]) -> dict[str, int]:
+    """By topic, from the first broker that answers."""
+    resources = [
+        DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[MIN_IN_SYNC_REPLICAS]
+        )
+        for topic in sorted(topics)
+    ]
+    for address in addresses:
+        response = await connections.ask(address, DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+        if response is not None:
+            return {
+                result.resource_name: int(entry.value or 1)
+                for result in response.results
+                if result.error_code == NO_ERROR
+                for entry in result.configs
+                if entry.name == MIN_IN_SYNC_REPLICAS
+            }
+    return {}
 
 
 async def _moves(

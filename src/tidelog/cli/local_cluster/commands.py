@@ -1,9 +1,7 @@
-"""`tidelog down`, `kill`, `start` and `status`, for the cluster of `tidelog up`."""
+"""`tidelog down`, `kill` and `start`, for the cluster of `tidelog up`."""
 
 import argparse
-import json
 import signal
-import sys
 import time
 
 from tidelog.cli.command_error import CommandError
@@ -108,40 +106,3 @@ def _reject_unknown(broker_id: int, data: DataDirectory, plan: Plan) -> None:
     if broker_id not in plan.broker_ids:
         known = "only broker 1" if plan.brokers == 1 else f"brokers 1 to {plan.brokers}"
         raise CommandError(f"{data.name} has no broker {broker_id}; it has {known}")
-
-
-def status(options: argparse.Namespace) -> int:
-    import asyncio
-
-    from tidelog.cli.local_cluster.broker_queries import Connections
-    from tidelog.cli.local_cluster.foreground import new_connections
-    from tidelog.cli.local_cluster.inspection import inspect_local_cluster, inspect_remote_cluster
-    from tidelog.cli.local_cluster.view import ClusterView, as_json, as_text
-    from tidelog.client.network.bootstrap import BadBootstrap, parse_bootstrap
-
-    try:
-        bootstrap = parse_bootstrap(options.bootstrap) if options.bootstrap else None
-    except BadBootstrap as error:
-        raise CommandError(f"--bootstrap: {error}") from error
-    data = DataDirectory(options.data)
-    plan = None if bootstrap else data.require_plan()
-
-    async def inspect(connections: Connections) -> ClusterView:
-        if plan is not None:
-            return await inspect_local_cluster(connections, data, plan)
-        assert bootstrap is not None
-        return await inspect_remote_cluster(connections, bootstrap)
-
-    async def inspect_once() -> ClusterView:
-        connections = new_connections()
-        try:
-            return await inspect(connections)
-        finally:
-            connections.close()
-
-    view = asyncio.run(inspect_once())
-    if bootstrap and view.cluster_id is None:
-        raise CommandError(f"no broker answers at {options.bootstrap}; check --bootstrap HOST:PORT")
-    json.dump(as_json(view), sys.stdout, indent=2) if options.json else print("\n".join(as_text(view)), end="")
-    print()
-    return 0

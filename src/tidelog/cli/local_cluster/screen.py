@@ -2,9 +2,11 @@
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
+from tidelog.cli.local_cluster.report import problem_lines, verdict_lines
 from tidelog.cli.local_cluster.view import (
     ClusterView,
     PartitionView,
@@ -12,11 +14,12 @@ from tidelog.cli.local_cluster.view import (
     changes,
     partition_lines,
     reason_lines,
-    summary_lines,
 )
+from tidelog.terminal.colours import paint_for
 from tidelog.terminal.live_display import LiveDisplay, supports_live_display, write_line
 
 MIN_PARTITION_LINES = 3
+MAX_PROBLEM_LINES = 8
 
 
 class Screen(Protocol):
@@ -45,7 +48,7 @@ class PlainScreen:
 
 class TerminalScreen:
     def __init__(self, output: TextIO, footer: str) -> None:
-        self._drawing = LiveDisplay(output)
+        self._drawing = LiveDisplay(output, paint_for(output))
         self._footer = footer
 
     def show(self, view: ClusterView) -> None:
@@ -58,7 +61,9 @@ class TerminalScreen:
 
 def picture(view: ClusterView, columns: int, rows: int) -> list[str]:
     """As much as fits: all brokers, then partitions, unhealthy ones first."""
-    head = [*broker_lines(view, columns), "", *summary_lines(view)]
+    told = [*verdict_lines(view), *problem_lines(view)[:MAX_PROBLEM_LINES]]
+    wrapped = [line for each in told for line in textwrap.wrap(each, columns, subsequent_indent="  ")]
+    head = [*wrapped, "", *broker_lines(view, columns), ""]
     room = max(MIN_PARTITION_LINES, rows - len(head) - 2)
     worth_showing = [partition for partition in view.partitions if partition.is_shown_by_default]
     ordered = sorted(worth_showing, key=lambda partition: partition.is_healthy)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from tidelog.cluster.topic_names import is_internal
+from tidelog.cluster.topic_names import is_internal as is_internal
 from tidelog.terminal.tables import table
 from tidelog.types import BrokerId, TopicPartition
 
@@ -81,10 +81,27 @@ class PartitionView(NamedTuple):
     out_of_sync: Sequence[OutOfSync]
     """The replicas outside the ISR, each with the reason; without those that are being added."""
     move: Move | None = None
+    min_in_sync: int = 1
+    """min.insync.replicas of the topic; 1 if it is unknown."""
+    is_leader_silent: bool = False
+    """The metadata names a leader that does not answer: it has just died, and no other is elected yet."""
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader is not None and not self.is_leader_silent
 
     @property
     def is_healthy(self) -> bool:
-        return self.leader is not None and not self.is_under_replicated
+        return self.has_leader and not self.is_under_replicated
+
+    @property
+    def is_below_minimum(self) -> bool:
+        return len(self.in_sync) < min(self.min_in_sync, len(self.replicas))
+
+    @property
+    def is_writable(self) -> bool:
+        """With acks=all."""
+        return self.has_leader and not self.is_below_minimum
 
     @property
     def is_under_replicated(self) -> bool:
@@ -122,7 +139,7 @@ class ClusterView(NamedTuple):
         return Counts(
             topics=len({partition.topic_partition.topic for partition in partitions}),
             partitions=len(partitions),
-            without_leader=sum(partition.leader is None for partition in partitions),
+            without_leader=sum(not partition.has_leader for partition in partitions),
             under_replicated=sum(partition.is_under_replicated for partition in partitions),
             moving=sum(partition.move is not None for partition in partitions),
             led_by_others=sum(partition.is_led_by_another for partition in partitions),
@@ -173,12 +190,9 @@ def _partition_as_json(partition: PartitionView, at_ms: int) -> dict[str, object
         "lag": {str(replica): lag for replica, lag in partition.lag.items()},
         "out_of_sync": [{**found._asdict(), "reason": found.text(at_ms)} for found in partition.out_of_sync],
         "move": partition.move and partition.move._asdict(),
+        "min_in_sync": partition.min_in_sync,
+        "is_writable": partition.is_writable,
     }
-
-
-def as_text(view: ClusterView) -> list[str]:
-    shown = [partition for partition in view.partitions if partition.is_shown_by_default]
-    return [*broker_lines(view), "", *summary_lines(view), *partition_lines(shown, view.at_ms)]
 
 
 def broker_lines(view: ClusterView, columns: int = UNLIMITED) -> list[str]:
@@ -249,27 +263,6 @@ def _broker_row(broker: BrokerView, view: ClusterView, led: Mapping[BrokerId, in
     ]
 
 
-def summary_lines(view: ClusterView) -> list[str]:
-    counts = view.counts
-    if view.cluster_id is None:
-        return ["no broker answers"]
-    if not counts.partitions:
-        return ["no topics yet"]
-    troubles = []
-    if counts.without_leader:
-        troubles.append(f"{counts.without_leader} without a leader")
-    if counts.under_replicated:
-        troubles.append(f"{counts.under_replicated} under-replicated")
-    state = ", ".join(troubles) or "all in sync"
-    if counts.moving:
-        state += f"; {counts.moving} being moved"
-    if counts.led_by_others:
-        state += f"; {counts.led_by_others} not led by the preferred replica"
-    hidden = sum(not partition.is_shown_by_default for partition in view.partitions)
-    note = f" (not shown: {_plural(hidden, 'internal partition')}, in sync)" if hidden else ""
-    return [f"{_plural(counts.topics, 'topic')}, {_plural(counts.partitions, 'partition')}: {state}{note}"]
-
-
 def partition_lines(partitions: Sequence[PartitionView], at_ms: int, columns: int = UNLIMITED) -> list[str]:
     """A table; below each unhealthy partition, the reason."""
     if not partitions:
@@ -297,7 +290,7 @@ def reason_lines(partition: PartitionView, at_ms: int, columns: int) -> list[str
 def _partition_row(partition: PartitionView) -> list[str]:
     return [
         str(partition.topic_partition),
-        "none" if partition.leader is None else str(partition.leader),
+        "none" if not partition.has_leader else str(partition.leader),
         str(partition.leader_epoch),
         _ids(partition.replicas),
         _ids(partition.in_sync),

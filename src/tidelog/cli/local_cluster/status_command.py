@@ -1,0 +1,136 @@
+"""`tidelog status`: the report on a cluster, once or until Ctrl-C. The exit code tells its health."""
+
+import argparse
+import asyncio
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from tidelog.cli.command_error import CommandError
+from tidelog.cli.local_cluster.broker_queries import Connections
+from tidelog.cli.local_cluster.data_directory import DataDirectory
+from tidelog.cli.local_cluster.foreground import new_connections
+from tidelog.cli.local_cluster.hints import hint
+from tidelog.cli.local_cluster.inspection import inspect_local_cluster, inspect_remote_cluster
+from tidelog.cli.local_cluster.report import PARTITIONS_SHOWN, Remedy, as_text, health_of
+from tidelog.cli.local_cluster.view import ClusterView, as_json, changes
+from tidelog.client.network.bootstrap import BadBootstrap, parse_bootstrap
+from tidelog.runtime.cluster_choice import NoCluster, choose_cluster
+from tidelog.terminal.colours import paint_for
+from tidelog.terminal.live_display import LiveDisplay, supports_live_display, write_line
+
+REFRESH_S = 1.0
+ATTEMPTS = 3
+"""At the moment of a failover a broker may not answer, or not know its cluster yet."""
+ATTEMPT_PAUSE_S = 0.5
+
+Inspect = Callable[[Connections], Awaitable[ClusterView]]
+
+
+class Place(NamedTuple):
+    inspect: Inspect
+    remedy: Remedy | None
+    address: str | None
+    """Of a cluster elsewhere; None for the cluster of a data directory."""
+
+
+def status(options: argparse.Namespace) -> int:
+    place = _place(options)
+    if options.watch:
+        return asyncio.run(_watch(place, options))
+    view = asyncio.run(_inspect_once(place))
+    if place.address is not None and view.cluster_id is None:
+        raise CommandError(f"no broker answers at {place.address}; check --bootstrap HOST:PORT")
+    health = health_of(view)
+    if options.json:
+        print(json.dumps({"health": health.name.lower(), **as_json(view)}, indent=2))
+    else:
+        print("\n".join(map(paint_for(sys.stdout), _lines(view, place, options))))
+    return health
+
+
+def _place(options: argparse.Namespace) -> Place:
+    if options.data is not None:
+        return _local(options.data)
+    try:
+        chosen = choose_cluster(options.bootstrap, options.profile)
+        if chosen.data_directory is not None:
+            return _local(chosen.data_directory)
+        bootstrap = parse_bootstrap(chosen.bootstrap)
+    except NoCluster as reason:
+        raise CommandError(str(reason)) from None
+    except BadBootstrap as error:
+        raise CommandError(f"{chosen.origin}: {error}") from None
+    return Place(lambda connections: inspect_remote_cluster(connections, bootstrap), None, chosen.bootstrap)
+
+
+def _local(path: str) -> Place:
+    data = DataDirectory(path)
+    plan = data.require_plan()
+    return Place(
+        lambda connections: inspect_local_cluster(connections, data, plan),
+        lambda broker_id: f"Start it: `{hint(data, f'start {broker_id}')}`",
+        None,
+    )
+
+
+async def _inspect_once(place: Place) -> ClusterView:
+    connections = new_connections()
+    try:
+        for attempt in range(ATTEMPTS):
+            view = await place.inspect(connections)
+            if view.cluster_id is not None or all(broker.pid is None for broker in view.brokers):
+                break
+            if attempt < ATTEMPTS - 1:
+                await asyncio.sleep(ATTEMPT_PAUSE_S)
+        return view
+    finally:
+        connections.close()
+
+
+def _lines(view: ClusterView, place: Place, options: argparse.Namespace) -> list[str]:
+    return as_text(view, place.remedy, None if options.all_partitions else PARTITIONS_SHOWN)
+
+
+def held(last: ClusterView | None, view: ClusterView) -> ClusterView:
+    """The view, or the last one that had answers, with brokers as they are now: the screen never goes blank."""
+    if view.cluster_id is not None or last is None or last.cluster_id is None:
+        return view
+    return last._replace(brokers=view.brokers or last.brokers)
+
+
+async def _watch(place: Place, options: argparse.Namespace) -> int:
+    """In a terminal the report is redrawn; elsewhere one line is printed for each change."""
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    connections = new_connections()
+    display = LiveDisplay(sys.stdout, paint_for(sys.stdout)) if supports_live_display(sys.stdout) else None
+    last: ClusterView | None = None
+    try:
+        while not ended.is_set():
+            found = await place.inspect(connections)
+            view = held(last, found)
+            if display is not None:
+                display.show(_screen(view, found, place, options))
+            elif last is None:
+                write_line(sys.stdout, "\n".join(_lines(view, place, options)))
+            else:
+                for line in changes(last, view):
+                    write_line(sys.stdout, line)
+            last = view
+            await asyncio.wait([asyncio.ensure_future(ended.wait())], timeout=REFRESH_S)
+    finally:
+        connections.close()
+    return 0 if last is None else health_of(last)
+
+
+def _screen(view: ClusterView, found: ClusterView, place: Place, options: argparse.Namespace) -> list[str]:
+    note = ["no broker answers at the moment; this is the last known state"] if found.cluster_id is None else []
+    rows = shutil.get_terminal_size().lines - 3
+    lines = _lines(view, place, options)
+    cut = [*lines[: rows - 1], f"... {len(lines) - rows + 1} more lines"] if len(lines) > rows else lines
+    return [*note, *cut, "Ctrl-C ends"]
