@@ -365,3 +365,22 @@ def test_a_change_written_while_suspended_counts_when_the_leader_goes_on() -> No
         assert set(world.orders.require_leader().in_sync_replicas) == {1, 2}
 
     with_world(scenario)
+
+
+def test_a_replica_that_a_reassignment_added_is_reported_at_once() -> None:
+    """The move ends when the controller knows; other changes of the last seconds must not delay it."""
+
+    async def scenario(world: World) -> None:
+        await world.create(1)
+        world.replicas.manager._isr_change_propagation.add([TopicPartition("orders", 7)])
+        await asyncio.sleep(0.2)
+        state = PartitionState(0, (1, 2), 1, 6, (1,), controller_epoch=1)
+        node = await world.store.set(state_path("orders", 0), encode_state(state))
+        moving = assignment_of(1, 2, in_sync=(1,), epoch=6, version=node.version, is_new=False)
+        world.replicas.take(moving._replace(adding_replicas=(2,)))
+        world.fetch(0)
+        await asyncio.sleep(0.2)
+        assert (await world.state())["isr"] == [1, 2]
+        assert ORDERS in await world.announced()
+
+    with_world(scenario)

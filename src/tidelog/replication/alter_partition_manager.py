@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tidelog.cluster import image
 from tidelog.cluster.znodes import UNKNOWN_EPOCH, MalformedNode, decode_state, encode_state, state_path
@@ -58,6 +58,11 @@ class _Write(NamedTuple):
         )
 
 
+class OnChanged(Protocol):
+    def __call__(self, changed: Iterable[TopicPartition], *, is_urgent: bool) -> None:
+        """The in-sync replicas of these partitions were written; urgent where a reassignment waits for it (R37)."""
+
+
 class AlterPartitionManager:
     """Writes the proposals of leaders to the store and reports the outcome to the leader."""
 
@@ -65,7 +70,7 @@ class AlterPartitionManager:
         self,
         store: Callable[[], Store],
         now_ms: Callable[[], int],
-        on_changed: Callable[[Iterable[TopicPartition]], None],
+        on_changed: OnChanged,
     ) -> None:
         self._store = store
         self._now_ms = now_ms
@@ -177,7 +182,10 @@ class AlterPartitionManager:
             _log_change(write, logging.INFO if len(written) <= LOGGED_ONE_BY_ONE else logging.DEBUG)
         if len(written) > LOGGED_ONE_BY_ONE:
             _log_changes([write for write, _ in written])
-        self._on_changed([write.partition.topic_partition for write, _ in written])
+        self._on_changed(
+            [write.partition.topic_partition for write, _ in written],
+            is_urgent=any(set(write.proposal.joining) & set(write.partition.adding_replicas) for write, _ in written),
+        )
 
 
 def _log_failure(write: _Write, error: StoreError) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from tidelog.cluster.znodes import IN_SYNC_CHANGE_PREFIX, encode_partition_list
 from tidelog.runtime.clock import Clock
@@ -26,18 +27,25 @@ class IsrChangePropagation:
         self._clock = clock
         self._changed: dict[TopicPartition, None] = {}
         self._has_changed = asyncio.Event()
+        self._is_urgent = asyncio.Event()
         self._last_s = clock.monotonic() - MIN_INTERVAL_S
 
-    def add(self, changed: Iterable[TopicPartition]) -> None:
+    def add(self, changed: Iterable[TopicPartition], *, is_urgent: bool = False) -> None:
+        """Urgent changes do not wait for the interval: a reassignment ends when the controller knows of them."""
         self._changed.update(dict.fromkeys(changed))
         self._has_changed.set()
+        if is_urgent:
+            self._is_urgent.set()
 
     async def run(self) -> None:
         while True:
             await self._has_changed.wait()
             quiet_s = self._clock.monotonic() - self._last_s
-            await asyncio.sleep(max(MIN_INTERVAL_S - quiet_s, GATHERING_S))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_urgent.wait(), MIN_INTERVAL_S - GATHERING_S - quiet_s)
+            await asyncio.sleep(GATHERING_S)
             self._has_changed.clear()
+            self._is_urgent.clear()
             await self._propagate()
             self._last_s = self._clock.monotonic()
 
