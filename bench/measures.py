@@ -34,6 +34,10 @@ class Sizes:
     failovers: int = 7
     """In each round."""
     latency_warm_seconds: int = 2
+    move_bytes: int = 1_000_000_000
+    move_rate: int = 10_000_000
+    """Bytes a second of a move that is throttled."""
+    move_latency_seconds: int = 60
     spark_rows: int = 2_000_000
     """Of a batch."""
     spark_topic_rows: int = 4_000_000
@@ -89,6 +93,8 @@ QUICK = Sizes(
     cluster_partition_counts=(50,),
     failovers=1,
     latency_warm_seconds=1,
+    move_bytes=40_000_000,
+    move_latency_seconds=3,
     spark_rows=200_000,
     spark_topic_rows=400_000,
     spark_streams=((100_000, 4), (20_000, 5)),

@@ -8,6 +8,8 @@ from bench.cluster_workloads import cluster_scenarios
 from bench.coordinator_measures import coordinator_measures
 from bench.coordinator_workloads import coordinator_scenarios
 from bench.measures import Measure, Sizes
+from bench.move_measures import move_measures
+from bench.move_workloads import move_scenarios
 from bench.one_broker_measures import one_broker_measures
 from bench.scenarios import Scenario
 from bench.spark_data import KEY_BYTES, RECORDS_PER_BATCH, VALUE_BYTES
@@ -29,6 +31,13 @@ initial delay of groups is the same, too (3 s; 0 where the first message is time
 all have joined and committed. A transaction begins with its first record and ends with the answer to its commit; its
 markers follow, and a request that comes before them is repeated every 2 ms. A failover includes what it takes to notice
 it (Kafka: a session of 9 s).
+"""
+
+ABOUT_MOVES = """
+A topic of four partitions, two replicas each, is written, then moves to one replica on the third broker, which copies
+all of it; the move ends when it is no longer listed and every broker names the new replica. One event loop of Tidelog
+does on each broker what Kafka's threads do. The throttle is set as `kafka-reassign-partitions --throttle` sets it. Its
+move must take the bytes of the records divided by the rate; batches have headers of their own, which it copies too.
 """
 
 ABOUT_SPARK = f"""
@@ -62,6 +71,7 @@ PARTS = {
     for part in (
         Part("one-broker", "performance.png", "", one_broker_measures, one_broker_scenarios),
         Part("cluster", "performance-cluster.png", ABOUT_CLUSTERS, cluster_measures, cluster_scenarios),
+        Part("moves", "performance-moves.png", ABOUT_MOVES, move_measures, move_scenarios),
         Part(
             "coordinators",
             "performance-coordinators.png",

@@ -16,9 +16,13 @@ CREATE_LIMIT_S = 120.0
 
 
 def create_topic(ports: Sequence[int], topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+    create_topic_by(ports, wire.create_topic_frame(topic, partitions, configs or {}), topic, partitions)
+
+
+def create_topic_by(ports: Sequence[int], request: bytes, topic: str, partitions: int) -> None:
     """Creates a topic and waits until every partition is served; Kafka names leaders before they know of it."""
     with Connection(ports[0]) as connection:
-        reader = wire.Reader(connection.ask(wire.create_topic_frame(topic, partitions, configs or {})), 12)
+        reader = wire.Reader(connection.ask(request), 12)
         reader.take_string()
         if (error := reader.take("h")) != ERROR_NONE:
             raise RequestRejected(f"creating topic {topic} failed with error {error}: {reader.take_string()}")

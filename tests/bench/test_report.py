@@ -62,7 +62,8 @@ def test_the_page_names_every_measure_every_failure_and_the_notes() -> None:
     one.failures.append("round 1, kafka, growth, connections: 1: it stopped")
     three.failures.append("round 2, tidelog, failover, start: it slept")
     page = report.page(
-        {"one-broker": one, "cluster": three, "coordinators": three, "spark": three}, "## What holds it back\n"
+        {"one-broker": one} | dict.fromkeys(("cluster", "moves", "coordinators", "spark"), three),
+        "## What holds it back\n",
     )
     assert all(measure.title in page for measure in measures_for(one.sizes))
     assert "it stopped" in page
@@ -138,7 +139,7 @@ def test_scenarios_have_names_of_their_own_and_run_on_both_peers() -> None:
 def test_a_quick_run_starts_each_kind_of_peer_once_and_warms_it_up_once() -> None:
     scenarios = [scenario for part in PARTS.values() for scenario in part.scenarios(QUICK)]
     shared = on_shared_peers([scenario for scenario in scenarios if scenario.name not in QUICK.left_out])
-    assert [scenario.name for scenario in shared] == ["one-broker+growth+groups", "cluster+failover"]
+    assert [scenario.name for scenario in shared] == ["one-broker+growth+groups", "cluster+failover+moves"]
     assert all([step.title for step in scenario.steps].count("warm up") <= 1 for scenario in shared)
     assert set(QUICK.left_out) <= {scenario.name for scenario in scenarios}
 
