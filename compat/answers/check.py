@@ -70,6 +70,7 @@ KNOWN: Mapping[str, str] = {
     "create __share_group_state, v2": BY_HAND,
     "create __share_group_state, v7": BY_HAND,
     **lies.KNOWN_LIES,
+    **limits.KNOWN_LIMITS,
 }
 """Questions to which the answers differ on purpose, with the reason."""
 

@@ -24,10 +24,27 @@ LAST_EPOCH = 32_767
 VALUES = {
     ConfigType.BOOLEAN: ("true", "x"),
     ConfigType.STRING: ("", "x"),
+    ConfigType.PASSWORD: ("", "x"),
     ConfigType.LIST: ("", "x"),
     ConfigType.DOUBLE: ("-1", "0", "1", "2"),
     ConfigType.INT: (str(-(2**31)), "-2", "-1", "0", "1", "2", "3", "100000", str(2**31 - 1)),
     ConfigType.LONG: (str(-(2**63)), "-2", "-1", "0", "1", "1048576", "1048577", str(2**63 - 1)),
+}
+
+
+NO_CLEANING = "a cleaner that may read nothing compacts nothing: Tidelog refuses such a rate, Kafka keeps it"
+OF_LISTENERS = "Tidelog changes TLS by listener only; Kafka keeps it for listeners that are added later"
+KNOWN_LIMITS = {
+    **{
+        f"log.cleaner.io.max.bytes.per.second={value!r} for broker {resource!r}": NO_CLEANING
+        for value in ("-1", "0")
+        for resource in ("", BROKER_ID)
+    },
+    **{
+        f"{name}={value!r} for broker {BROKER_ID!r}": OF_LISTENERS
+        for name in ("ssl.cipher.suites", "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm")
+        for value in ("", "x")
+    },
 }
 
 

@@ -14,6 +14,7 @@ RUNNING = BrokerSettings(num_replica_fetchers=4)
     [
         {"max.connections": "1"},
         {"max.connections.per.ip": "1"},
+        {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5"},
         {"num.replica.fetchers": "2"},
         {"num.replica.fetchers": "8"},
         {"num.io.threads": "4"},
@@ -24,6 +25,9 @@ RUNNING = BrokerSettings(num_replica_fetchers=4)
         {"log.cleaner.dedupe.buffer.size": "1048577"},
         {"log.retention.ms": "-1"},
         {"log.roll.ms": "1"},
+        {"log.local.retention.ms": "5"},
+        {"log.local.retention.ms": "-1", "log.retention.ms": "-1"},
+        {"group.consumer.assignment.interval.ms": "15000"},
         {},
     ],
 )
@@ -54,6 +58,9 @@ def test_a_change_within_bounds_passes(allowed: dict[str, str]) -> None:
         ({"log.cleaner.dedupe.buffer.size": "-1"}, "must be more than 1048576"),
         ({"log.cleaner.io.max.bytes.per.second": "0"}, "must be more than 0"),
         ({"log.retention.ms": "0"}, "must be unlimited"),
+        ({"log.local.retention.ms": "-1"}, "log.retention.ms is 604800000: it must not be more"),
+        ({"log.local.retention.ms": "604800001"}, "log.retention.ms is 604800000: it must not be more"),
+        ({"group.share.assignment.interval.ms": "15001"}, "must be less than or equal to 15000"),
         ({"log.roll.ms": "0"}, "must be at least 1"),
         ({"log.roll.jitter.ms": "-1"}, "must be at least 0"),
     ],

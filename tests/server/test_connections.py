@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.server.harness import Client, World, fetch_request, with_broker
+from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.codec import encode
 from tidelog.protocol.header import request_header
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -22,6 +23,7 @@ from tidelog.server.connection import (
     MAX_FETCHES_IN_FLIGHT,
     MAX_REQUESTS_IN_FLIGHT,
     UNREAD_TIMEOUT_S,
+    ConnectionRegistry,
 )
 from tidelog.server.dispatch import MAX_CLIENT_ELEMENTS
 from tidelog.server.handlers import api_versions
@@ -114,6 +116,15 @@ def test_connections_of_one_host_above_the_limit_are_turned_away() -> None:
             assert [client.closed_because is None for client in clients] == [True, False]
 
     run_virtually(scenario())
+
+
+def test_an_address_may_have_a_limit_of_its_own() -> None:
+    settings = BrokerSettings(max_connections_per_ip=1, max_connections_per_ip_overrides="10.0.0.1:0, [::1]:2")
+    registry = ConnectionRegistry(settings)
+    assert registry.rejection("10.0.0.1") == "max.connections.per.ip=0 is reached by 10.0.0.1"
+    assert registry.rejection("10.0.0.2") is None
+    registry.reconfigure(BrokerSettings(max_connections_per_ip_overrides="10.0.0.1:1"))
+    assert registry.rejection("10.0.0.1") is None
 
 
 def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:

@@ -38,7 +38,7 @@ OWN = {"message.max.decompressed.bytes"}
 async def same_value(client: Client, name: str) -> str:
     """A value that is allowed: the one in force, except where the default is no value."""
     found, _ = await value(client, THIS_BROKER, name)
-    return found or "100000"
+    return found or ("10.0.0.1:5" if name == "max.connections.per.ip.overrides" else "100000")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelog.config.connection_limits import check_overrides_per_ip
 from tidelog.config.listener_settings import ListenerSettings
 from tidelog.config.listeners import LOOPBACK, parse_address
 from tidelog.config.setting import INT_MAX, LONG_MAX, ConfigType, UpdateMode, setting
@@ -279,6 +280,12 @@ class BrokerSettings(ListenerSettings):
         at_least=0,
         update=UpdateMode.CLUSTER_WIDE,
         doc="The maximum number of connections from one address.",
+    )
+    max_connections_per_ip_overrides: str = setting(
+        default="",
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="Other limits for some addresses: `address:count,address:count`; names of hosts are not accepted.",
+        check=check_overrides_per_ip,
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         default=1000, at_least=0, doc="The maximum number of fetch sessions of consumers and followers."

@@ -100,8 +100,8 @@ def _check_lease(settings: BrokerSettings) -> None:
 
 
 def _check_connections_per_ip(settings: BrokerSettings) -> None:
-    if settings.max_connections_per_ip == 0:
-        raise BadValue("can be set to zero only if max.connections.per.ip.overrides is set, which is not supported")
+    if settings.max_connections_per_ip == 0 and not settings.max_connections_per_ip_overrides:
+        raise BadValue("can be set to zero only if max.connections.per.ip.overrides is set")
 
 
 def _check_cleaner_memory(settings: BrokerSettings) -> None:

@@ -5,9 +5,16 @@ from dataclasses import replace
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.consistency import contradictions
+from tidelog.config.resolution import topic_defaults
 from tidelog.config.setting import BadValue, settings_of
 from tidelog.config.thread_pools import REMOTE_THREAD_POOLS, THREAD_POOLS
 from tidelog.errors import InvalidConfig, InvalidRequest
+
+ASSIGNMENT_INTERVALS = tuple(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
+MAX_ASSIGNMENT_INTERVAL_MS = 15_000
+"""Kafka's default of group.consumer.max.assignment.interval.ms and of its like."""
+NO_LIMIT = -1
+AS_WHOLE = -2
 
 
 def check_dynamic_change(current: BrokerSettings, changed: Mapping[str, str], *, for_one_broker: bool) -> None:
@@ -74,7 +81,26 @@ def _check_cleaner_threads(current: BrokerSettings, wanted: BrokerSettings) -> N
         raise BadValue(f"Log cleaner threads cannot be increased to more than double the current value {old}")
 
 
+def _check_assignment_interval(name: str) -> Check:
+    attribute = name.replace(".", "_")
+
+    def check(_: BrokerSettings, wanted: BrokerSettings) -> None:
+        if getattr(wanted, attribute) > MAX_ASSIGNMENT_INTERVAL_MS:
+            raise BadValue(f"{name} must be less than or equal to {MAX_ASSIGNMENT_INTERVAL_MS}")
+
+    return check
+
+
+def _check_local_retention(_: BrokerSettings, wanted: BrokerSettings) -> None:
+    """Without effect here; a script that makes a mistake is told so anyway."""
+    local, whole = wanted.log_local_retention_ms, topic_defaults(wanted).retention_ms
+    if whole != NO_LIMIT and local != AS_WHOLE and not NO_LIMIT < local <= whole:
+        raise BadValue(f"log.local.retention.ms is {local}, and log.retention.ms is {whole}: it must not be more")
+
+
 _CHECKS: Mapping[str, Check] = {
+    **{name: _check_assignment_interval(name) for name in ASSIGNMENT_INTERVALS},
+    "log.local.retention.ms": _check_local_retention,
     "max.connections": _check_connections,
     "log.cleaner.threads": _check_cleaner_threads,
     **{name: _check_thread_pool(name) for name in THREAD_POOLS},

@@ -1,7 +1,7 @@
 """Names of Kafka broker settings that are not supported here.
 
-Setting one in a file logs a warning, or is an error if `security.py` lists it; at run time it is refused. Thread pools
-and buffers, which only have no effect, are in `thread_pools.py`.
+Setting one in a file logs a warning, or is an error if `security.py` lists it; at run time it is refused. Settings of
+thread pools, buffers and other parts that do not exist here, which only have no effect, are in `thread_pools.py`.
 """
 
 _NAMES = """
@@ -19,11 +19,11 @@ _NAMES = """
     delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
     delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
-    fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
-    group.consumer.assignment.interval.ms group.consumer.max.assignment.interval.ms
+    fetch.purgatory.purge.interval.requests
+    group.consumer.max.assignment.interval.ms
     group.consumer.min.assignment.interval.ms group.consumer.regex.refresh.interval.ms
     group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.new.enable
-    group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignment.interval.ms
+    group.coordinator.rebalance.protocols group.coordinator.threads
     group.share.assignors group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
     group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
     group.share.max.delivery.count.limit group.share.max.groups group.share.max.heartbeat.interval.ms
@@ -33,7 +33,7 @@ _NAMES = """
     group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
     group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
     group.share.partition.max.record.locks group.share.persister.class.name group.share.record.lock.duration.ms
-    group.share.session.timeout.ms group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
+    group.share.session.timeout.ms group.streams.heartbeat.interval.ms
     group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
     group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
     group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
@@ -42,9 +42,9 @@ _NAMES = """
     inter.broker.protocol.version internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
     internal.metadata.max.batch.size.in.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
     log.dir.failure.timeout.ms log.initial.task.delay.ms
-    log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable
-    log.message.format.version log.message.timestamp.difference.max.ms log.preallocate
-    max.connection.creation.rate max.connections.per.ip.overrides max.request.partition.size.limit
+    log.message.downconversion.enable
+    log.message.format.version log.message.timestamp.difference.max.ms
+    max.connection.creation.rate max.request.partition.size.limit
     metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
     metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
@@ -53,10 +53,10 @@ _NAMES = """
     password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
     password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
     principal.builder.class process.roles producer.purgatory.purge.interval.requests queued.max.requests
-    quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
-    remote.log.index.file.cache.ttl.ms remote.log.manager.copy.max.bytes.per.second
+    quota.window.num quota.window.size.seconds
+    remote.log.index.file.cache.ttl.ms
     remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
-    remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
+    remote.log.manager.fetch.quota.window.num
     remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.task.interval.ms
     remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
     remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size
@@ -86,7 +86,7 @@ _NAMES = """
     sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
     sasl.server.callback.handler.class sasl.server.max.receive.size
     security.providers server.max.startup.time.ms share.coordinator.append.linger.ms
-    share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms
+    share.coordinator.cold.partition.snapshot.interval.ms
     share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
     share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
     share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
@@ -107,17 +107,13 @@ _NAMES = """
 """
 
 _DYNAMIC_NAMES = """
-    config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
-    group.consumer.assignment.interval.ms group.share.assignment.interval.ms
-    group.streams.assignment.interval.ms log.local.retention.bytes
-    log.local.retention.ms log.preallocate max.connection.creation.rate max.connections.per.ip.overrides
-    metric.reporters principal.builder.class remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
-    remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
+    config.providers cordoned.log.dirs max.connection.creation.rate
+    metric.reporters principal.builder.class
     sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
     sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
     sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-    sasl.mechanism.inter.broker.protocol share.coordinator.cached.buffer.max.bytes ssl.cipher.suites
+    sasl.mechanism.inter.broker.protocol ssl.cipher.suites
     ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
     ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
     ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.connection_limits import parse_overrides_per_ip
 from tidelog.protocol.errors import MalformedMessage, UnknownApi
 from tidelog.protocol.structs import Response, Struct
 from tidelog.runtime.deferred import Deferred
@@ -362,13 +363,15 @@ class ConnectionRegistry:
         """New limits apply to new connections."""
         self._max_connections = settings.max_connections
         self._max_connections_per_ip = settings.max_connections_per_ip
+        self._overrides_per_ip = parse_overrides_per_ip(settings.max_connections_per_ip_overrides)
 
     def rejection(self, host: str) -> str | None:
         """Why a connection from this host is refused now; None if it is accepted."""
         if len(self._connections) >= self._max_connections:
             return f"max.connections={self._max_connections} is reached"
-        if self._per_host.get(host, 0) >= self._max_connections_per_ip:
-            return f"max.connections.per.ip={self._max_connections_per_ip} is reached by {host}"
+        limit = self._overrides_per_ip.get(host, self._max_connections_per_ip)
+        if self._per_host.get(host, 0) >= limit:
+            return f"max.connections.per.ip={limit} is reached by {host}"
         return None
 
     def add(self, connection: Connection) -> None:

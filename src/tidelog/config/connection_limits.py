@@ -1,0 +1,25 @@
+"""Limits on connections from single addresses: `max.connections.per.ip.overrides`."""
+
+from ipaddress import ip_address
+
+from tidelog.config.setting import BadValue
+
+
+def parse_overrides_per_ip(text: str) -> dict[str, int]:
+    """`address:count,address:count`, by address. Raises BadValue."""
+    found = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        host, _, count = entry.rpartition(":")
+        try:
+            address = str(ip_address(host.strip().strip("[]")))
+        except ValueError:
+            # Names are resolved by Kafka at start only; an answer of a name server is a poor guard.
+            raise BadValue(f"{entry}: expected address:count, with the address in numbers") from None
+        if not count.strip().isdecimal():
+            raise BadValue(f"{entry}: the number of connections must be at least 0")
+        found[address] = int(count)
+    return found
+
+
+def check_overrides_per_ip(_: str, text: str) -> None:
+    parse_overrides_per_ip(text)
