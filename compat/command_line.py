@@ -352,10 +352,14 @@ def tells_the_cluster_id(box: ToolBox, cluster: TidelogCluster) -> None:
     assert re.search(r"Cluster ID: \S{22}\n", box.run("ClusterTool", "cluster-id"))
 
 
-@tool("kafka-cluster list-endpoints", KAFKA_4)
+@tool("kafka-cluster list-endpoints, --include-fenced-brokers", KAFKA_4)
 def lists_endpoints(box: ToolBox, cluster: TidelogCluster) -> None:
     printed = box.run("ClusterTool", "list-endpoints")
     assert printed.count("unfenced") == len(cluster.brokers), printed
+    with killed(cluster, 2):
+        wait_until(lambda: box.run("ClusterTool", "list-endpoints").count("unfenced") == 2, "the broker is gone")
+        printed = box.run("ClusterTool", "list-endpoints", "--include-fenced-brokers")
+        assert re.search(r"^2\s.*\bfenced\b", printed, re.MULTILINE), printed
 
 
 @tool("kafka-reassign-partitions --generate")

@@ -126,4 +126,7 @@ def test_dead_broker_is_explained_drained_and_forgotten(cluster: LocalCluster) -
     assert "under-replicated" in good(cluster, "partition", "why", TOPIC, str(number))
     good(cluster, "partition", "move", "--drain", "3", "--yes")
     assert hosts(cluster) == {1, 2}
+    assert "3  down" in good(cluster, "broker", "list"), "it is a member until it is forgotten"
+    assert "down" in good(cluster, "broker", "describe", "3")
     assert good(cluster, "broker", "forget", "3") == "forgot broker 3; if it starts again, it joins as a new broker\n"
+    assert "down" not in good(cluster, "broker", "list")

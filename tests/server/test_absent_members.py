@@ -13,6 +13,7 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from tidelog.simulation.cluster import SimulatedCluster
@@ -127,5 +128,21 @@ def test_a_broker_that_lives_or_has_replicas_is_not_unregistered() -> None:
             "Broker 3 has replicas of 1 topic(s) (orders). Move them to other brokers, or delete the topics,"
             " before you unregister it.",
         )
+
+    simulate(scenario)
+
+
+def test_members_that_are_down_are_described_on_request_until_they_are_unregistered() -> None:
+    async def described(cluster: SimulatedCluster, *, include_fenced: bool) -> dict[int, bool]:
+        request = DescribeClusterRequest(include_fenced_brokers=include_fenced)
+        response = await ask(cluster, 1, request, DescribeClusterResponse)
+        return {each.broker_id: each.is_fenced for each in response.brokers}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await without_broker_3(cluster)
+        assert await described(cluster, include_fenced=False) == {1: False, 2: False}
+        assert await described(cluster, include_fenced=True) == {1: False, 2: False, 3: True}
+        await unregister(cluster, 3)
+        assert await described(cluster, include_fenced=True) == {1: False, 2: False}
 
     simulate(scenario)

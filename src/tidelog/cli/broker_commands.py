@@ -43,15 +43,16 @@ def hosted_by(broker_id: BrokerId, survey: Survey) -> Hosted:
     )
 
 
-def _known_brokers(survey: Survey) -> list[BrokerId]:
-    """Live brokers, and those that are down and host replicas."""
-    return sorted({*survey.brokers, *(each for found in survey.partitions.values() for each in found.replicas)})
+async def _known_brokers(cluster: Cluster, survey: Survey) -> list[BrokerId]:
+    """Live brokers, those that are down and not forgotten, and those that host replicas."""
+    hosting = (each for found in survey.partitions.values() for each in found.replicas)
+    return sorted({*survey.brokers, *hosting, *await ReassignmentAdmin(cluster).absent_members()})
 
 
 async def list_brokers(cluster: Cluster, options: argparse.Namespace) -> None:
     survey = await survey_cluster(cluster)
     controller = cluster.metadata.controller_id
-    found = {broker_id: hosted_by(broker_id, survey) for broker_id in _known_brokers(survey)}
+    found = {broker_id: hosted_by(broker_id, survey) for broker_id in await _known_brokers(cluster, survey)}
     if options.json:
         print(json.dumps([_as_json(each, hosted, survey, controller) for each, hosted in found.items()]))
         return
@@ -93,7 +94,9 @@ def _as_json(broker_id: BrokerId, hosted: Hosted, survey: Survey, controller: Br
 async def describe(cluster: Cluster, options: argparse.Namespace) -> None:
     survey = await survey_cluster(cluster)
     broker_id = options.broker
-    _reject_unknown(broker_id, survey)
+    known = await _known_brokers(cluster, survey)
+    if broker_id not in known:
+        raise CommandError(f"there is no broker {broker_id}; the cluster has {ids_text(known)}")
     hosted = hosted_by(broker_id, survey)
     broker = survey.brokers.get(broker_id)
     settings = await _settings(cluster, broker_id) if broker is not None else []
@@ -126,12 +129,6 @@ def _named(partitions: list[TopicPartition]) -> str:
     shown = ", ".join(map(str, partitions[:PARTITIONS_SHOWN]))
     hidden = len(partitions) - PARTITIONS_SHOWN
     return f"{shown} and {hidden:,} more" if hidden > 0 else shown
-
-
-def _reject_unknown(broker_id: BrokerId, survey: Survey) -> None:
-    known = _known_brokers(survey)
-    if broker_id not in known:
-        raise CommandError(f"there is no broker {broker_id}; the cluster has {ids_text(known)}")
 
 
 async def forget(cluster: Cluster, options: argparse.Namespace) -> None:

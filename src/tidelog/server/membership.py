@@ -12,7 +12,7 @@ from tidelog.cluster.image import BrokerRegistration, ClusterImage
 from tidelog.cluster.znodes import ProducerIdBlock
 from tidelog.controller.configs import ConfigAdministration, never_yield
 from tidelog.controller.controller import Controller
-from tidelog.controller.members import unregister_member
+from tidelog.controller.members import absent_members, unregister_member
 from tidelog.controller.producer_ids import ProducerIds
 from tidelog.controller.registration import BrokerIdInUse, ControllerFence, prepare_store, register_broker
 from tidelog.controller.store_errors import store_errors_for_clients
@@ -127,6 +127,11 @@ class Membership:
             self._controller_fence(),
             self._context.yield_turn,
         )
+
+    async def absent_members(self) -> list[BrokerId]:
+        """Members that are down, by id."""
+        with store_errors_for_clients():
+            return await absent_members(self.store, self._image())
 
     async def unregister_broker(self, broker_id: BrokerId) -> None:
         """Remove a dead broker from the members. Raises NotController, InvalidRequest, BrokerIdNotRegistered."""

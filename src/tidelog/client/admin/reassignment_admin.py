@@ -1,4 +1,4 @@
-"""Admin client for partitions: reassignments, leader elections, sizes of replicas; unregistering brokers."""
+"""Admin client for partitions: reassignments, leader elections, sizes of replicas; absent brokers."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from tidelog.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from tidelog.protocol.messages.elect_leaders import (
     PREFERRED,
@@ -124,6 +125,18 @@ class ReassignmentAdmin:
             for each in topic.partition_result
             if each.error_code != ElectionNotNeeded.code
         }
+
+    async def absent_members(self) -> list[BrokerId]:
+        """Members that are down. None are known of clusters before Kafka 4.0 (KIP-1073)."""
+        request = DescribeClusterRequest(include_fenced_brokers=True)
+
+        async def attempt() -> DescribeClusterResponse:
+            response = await self._cluster.ask_any(request, DescribeClusterResponse)
+            raise_error(response.error_code, message=response.error_message)
+            return response
+
+        response = await retried(self._cluster.attempts("describing the cluster", self._timeout_s), attempt)
+        return sorted(each.broker_id for each in response.brokers if each.is_fenced)
 
     async def unregister_broker(self, broker_id: BrokerId) -> None:
         request = UnregisterBrokerRequest(broker_id=broker_id)

@@ -1,4 +1,4 @@
-"""DescribeCluster (API key 60): lists the live brokers and the controller."""
+"""DescribeCluster (API key 60): lists the live brokers, on request also members that are down, and the controller."""
 
 from tidelog.errors import NO_ERROR, KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from tidelog.protocol.messages.describe_cluster import (
@@ -12,9 +12,11 @@ from tidelog.server.response_fields import CLUSTER_OPERATIONS, error_fields, rea
 BROKERS = 1
 CONTROLLERS = 2
 """Endpoints of a KRaft controller quorum (KIP-919). Here a broker is the controller."""
+NO_HOST, NO_PORT = "", -1
+"""Of a member that is down: its address goes with its registration. As in Kafka's Node.noNode()."""
 
 
-def handle_describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+async def handle_describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(**error_fields(_wrong_endpoint(request.endpoint_type)))
     image = context.services.cluster.image
@@ -27,6 +29,15 @@ def handle_describe_cluster(request: DescribeClusterRequest, context: RequestCon
             for broker, endpoint in reachable_brokers(image, context.session.listener)
         ],
     )
+    if request.include_fenced_brokers:
+        try:
+            absent = await context.services.membership.absent_members()
+        except KafkaError as error:
+            return DescribeClusterResponse(**error_fields(error))
+        response.brokers += [
+            DescribeClusterBroker(broker_id=each, host=NO_HOST, port=NO_PORT, rack=None, is_fenced=True)
+            for each in absent
+        ]
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
