@@ -8,7 +8,7 @@ import pytest
 from tests.server.harness import Client, World, with_broker
 from tests.server.test_configs import SET, THIS_BROKER, change
 from tests.server.test_describe_log_dirs import describe
-from tidelog.errors import KafkaStorageError, LogDirNotFound, ReplicaNotAvailable
+from tidelog.errors import InvalidTopic, KafkaStorageError, LogDirNotFound, ReplicaNotAvailable
 from tidelog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -55,6 +55,22 @@ def test_a_replica_moves_and_keeps_its_records(version: int) -> None:
         assert logs_in(await describe(client, None)) == {"/a": [], "/b": [("t", 0, False)]}
         await client.produce("t", b"y")
         assert world.disk.size("/b/t-0/00000000000000000000.log") > 200
+
+    with_broker(scenario, log_dirs=("/a", "/b"))
+
+
+def test_a_topic_name_without_room_for_a_future_log_is_refused_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Apache Kafka 4.3 answers the same from 214 characters on."""
+
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("x" * 244)
+        await client.create_topic("x" * 245)
+        assert await alter(client, "/b", topic="x" * 244) == 0
+        assert {await alter(client, path, topic="x" * 245) for path in ("/a", "/b")} == {0, InvalidTopic.code}
+        assert "is too long for a move between log dirs" in caplog.text
+        assert (await client.produce("x" * 245, b"y")).error_code == 0
 
     with_broker(scenario, log_dirs=("/a", "/b"))
 

@@ -1,5 +1,6 @@
 """AlterReplicaLogDirs (API key 34): move replicas of this broker to other log directories of it (KIP-113)."""
 
+import logging
 from collections import defaultdict
 
 from tidelog.errors import NO_ERROR, KafkaError
@@ -11,6 +12,8 @@ from tidelog.protocol.messages.alter_replica_log_dirs import (
 )
 from tidelog.server.dispatch import RequestContext
 from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 async def handle_alter_replica_log_dirs(
@@ -25,16 +28,22 @@ async def handle_alter_replica_log_dirs(
         for index in topic.partitions
     ]
     outcomes = await context.services.turns.each(targets, lambda target: _alter(context, *target))
-    for (_, (topic, index)), error_code in zip(targets, outcomes, strict=True):
+    rejected = [(each, error) for (_, each), error in zip(targets, outcomes, strict=True) if error is not None]
+    if rejected:
+        # The response has no room for reasons.
+        first, reason = rejected[0]
+        logger.warning("refused to move replicas partitions=%d first=%s reason=%s", len(rejected), first, reason)
+    for (_, (topic, index)), error in zip(targets, outcomes, strict=True):
+        error_code = NO_ERROR if error is None else error.code
         results[topic].append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error_code))
     return AlterReplicaLogDirsResponse(
         results=[AlterReplicaLogDirTopicResult(topic_name=topic, partitions=found) for topic, found in results.items()]
     )
 
 
-def _alter(context: RequestContext, path: str, topic_partition: TopicPartition) -> int:
+def _alter(context: RequestContext, path: str, topic_partition: TopicPartition) -> KafkaError | None:
     try:
         context.services.alter_log_dirs.alter(topic_partition, path)
     except KafkaError as error:
-        return error.code
-    return NO_ERROR
+        return error.as_value()
+    return None
