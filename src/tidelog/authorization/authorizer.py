@@ -1,0 +1,185 @@
+"""Authorizer: decides by ACLs whether a principal may do something (AclAuthorizer, StandardAuthorizer).
+
+A super user may do everything. Otherwise a Deny rule that matches wins over every Allow rule. Without any rule for the
+resource, `allow.everyone.if.no.acl.found` decides; else nothing is allowed that no rule allows.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tidelog.authorization.acls import (
+    ANY_USER,
+    WILDCARD,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+
+MAX_CACHED_DECISIONS = 20_000
+"""Clients choose the names they ask for. Above this the cache starts again."""
+
+IMPLYING = {
+    Operation.DESCRIBE: frozenset(
+        {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL}
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}),
+}
+"""Operations of Allow rules that also allow another one. Deny rules imply nothing: no Read still is Describe."""
+
+PROBE_NAME = "hardcode"
+"""The name by which Kafka's default `authorizeByResourceType` asks first."""
+
+Entries = frozenset[AclEntry]
+
+
+class Decision(NamedTuple):
+    """Whether something is allowed, and by which rule."""
+
+    is_allowed: bool
+    rule: AclBinding | None = None
+    """The rule that decided; None for super users and for defaults."""
+    is_super_user: bool = False
+    has_rules: bool = True
+    """There are rules for the resource, if only for others."""
+
+
+class Authorizer:
+    """All ACLs, indexed by resource. Decisions are cached until the rules change."""
+
+    def __init__(
+        self,
+        super_users: Iterable[str] = (),
+        *,
+        allow_everyone_if_no_acl_found: bool = False,
+        asks_like_zookeeper_mode: bool = False,
+    ) -> None:
+        """`asks_like_zookeeper_mode`: AclAuthorizer's answers in `allows_any`, instead of StandardAuthorizer's."""
+        self._super_users = frozenset(super_users)
+        self._allow_everyone = allow_everyone_if_no_acl_found
+        self._asks_like_zookeeper_mode = asks_like_zookeeper_mode
+        self._entries: dict[ResourcePattern, Entries] = {}
+        self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        """Lengths of the prefixes that have rules, longest first."""
+        self._decisions: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
+
+    # Rules
+
+    @property
+    def patterns(self) -> Mapping[ResourcePattern, Entries]:
+        return self._entries
+
+    def bindings(self, selected: AclFilter | None = None) -> Iterator[AclBinding]:
+        for pattern, entries in self._entries.items():
+            if selected is None or selected.matches_pattern(pattern):
+                for entry in entries:
+                    if selected is None or selected.matches_entry(entry):
+                        yield AclBinding(pattern, entry)
+
+    def replace_all(self, entries: Mapping[ResourcePattern, Entries]) -> None:
+        self._entries = {pattern: found for pattern, found in entries.items() if found}
+        self._on_changed()
+
+    def replace(self, pattern: ResourcePattern, entries: Entries) -> None:
+        """All rules of a resource pattern in one step; none removes it."""
+        if entries:
+            self._entries[pattern] = entries
+        else:
+            self._entries.pop(pattern, None)
+        self._on_changed()
+
+    def _on_changed(self) -> None:
+        self._decisions = {}
+        lengths: dict[ResourceType, set[int]] = {}
+        for pattern in self._entries:
+            if pattern.pattern_type is PatternType.PREFIXED:
+                lengths.setdefault(pattern.type, set()).add(len(pattern.name))
+        self._prefix_lengths = {each: tuple(sorted(found, reverse=True)) for each, found in lengths.items()}
+
+    # Decisions
+
+    def allows(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
+        key = (principal, host, operation, resource, name)
+        known = self._decisions.get(key)
+        if known is None:
+            if len(self._decisions) >= MAX_CACHED_DECISIONS:
+                self._decisions = {}
+            known = self._decisions[key] = self.decide(*key).is_allowed
+        return known
+
+    def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Decision:
+        if principal in self._super_users:
+            return Decision(True, is_super_user=True)
+        allowing: AclBinding | None = None
+        has_rules = False
+        for pattern in self._patterns_of(resource, name):
+            for entry in self._entries.get(pattern, ()):
+                has_rules = True
+                if not _is_about(entry, principal, host, operation):
+                    continue
+                if entry.permission is Permission.DENY:
+                    return Decision(False, AclBinding(pattern, entry))
+                allowing = allowing or AclBinding(pattern, entry)
+        if allowing is not None:
+            return Decision(True, allowing)
+        return Decision(not has_rules and self._allow_everyone, has_rules=has_rules)
+
+    def _patterns_of(self, resource: ResourceType, name: str) -> Iterator[ResourcePattern]:
+        """All patterns that a resource of this name can match, the most specific one first."""
+        yield ResourcePattern(resource, name)
+        for length in self._prefix_lengths.get(resource, ()):
+            if length <= len(name):
+                yield ResourcePattern(resource, name[:length], PatternType.PREFIXED)
+        if name != WILDCARD:
+            yield ResourcePattern(resource, WILDCARD)
+
+    def allows_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
+        """Whether the principal may do this on at least one resource of the type (authorizeByResourceType)."""
+        if principal in self._super_users:
+            return True
+        if not self._asks_like_zookeeper_mode and self.allows(principal, host, operation, resource, PROBE_NAME):
+            return True
+        denied, allowed = self._patterns_about(principal, host, operation, resource)
+        everything = ResourcePattern(resource, WILDCARD)
+        if everything in denied:
+            return False
+        if self._asks_like_zookeeper_mode and self._allow_everyone:
+            return True
+        return any(each == everything or not _is_dominated(each, denied) for each in allowed)
+
+    def _patterns_about(
+        self, principal: str, host: str, operation: Operation, resource: ResourceType
+    ) -> tuple[set[ResourcePattern], set[ResourcePattern]]:
+        """Patterns with Deny rules and with Allow rules. Implied operations do not count here, as in Kafka."""
+        denied: set[ResourcePattern] = set()
+        allowed: set[ResourcePattern] = set()
+        for pattern, entry in self.bindings(AclFilter(resource_type=resource)):
+            if (
+                entry.principal in (principal, ANY_USER)
+                and entry.host in (host, WILDCARD)
+                and entry.operation in (operation, Operation.ALL)
+            ):
+                (denied if entry.permission is Permission.DENY else allowed).add(pattern)
+        return denied, allowed
+
+
+def _is_about(entry: AclEntry, principal: str, host: str, operation: Operation) -> bool:
+    if entry.principal not in (principal, ANY_USER) or entry.host not in (host, WILDCARD):
+        return False
+    if entry.operation in (operation, Operation.ALL):
+        return True
+    return entry.permission is Permission.ALLOW and entry.operation in IMPLYING.get(operation, ())
+
+
+def _is_dominated(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
+    """Whether everything that the pattern allows is denied by a shorter prefix, or by its own name."""
+    if allowed.pattern_type is PatternType.LITERAL and allowed in denied:
+        return True
+    return any(
+        ResourcePattern(allowed.type, allowed.name[:length], PatternType.PREFIXED) in denied
+        for length in range(1, len(allowed.name) + 1)
+    )

@@ -1,0 +1,231 @@
+"""The authorizer as a core: rules go in, decisions come out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.authorization.acls import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+    binding_mistake,
+)
+from tidelog.authorization.authorizer import Authorizer
+
+ALICE, BOB = "User:alice", "User:bob"
+HOST = "10.0.0.1"
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+
+
+def binding(
+    name: str,
+    operation: Operation = READ,
+    *,
+    principal: str = ALICE,
+    host: str = "*",
+    deny: bool = False,
+    prefixed: bool = False,
+    kind: ResourceType = TOPIC,
+) -> AclBinding:
+    pattern = ResourcePattern(kind, name, PatternType.PREFIXED if prefixed else PatternType.LITERAL)
+    return AclBinding(pattern, AclEntry(principal, host, operation, Permission.DENY if deny else Permission.ALLOW))
+
+
+def authorizer(*bindings: AclBinding, **options: object) -> Authorizer:
+    made = Authorizer(**options)  # type: ignore[arg-type]
+    for pattern, entry in bindings:
+        made.replace(pattern, made.patterns.get(pattern, frozenset()) | {entry})
+    return made
+
+
+def test_without_rules_nobody_may_do_anything() -> None:
+    assert not authorizer().allows(ALICE, HOST, READ, TOPIC, "orders")
+
+
+def test_a_super_user_may_do_everything_in_spite_of_deny_rules() -> None:
+    found = authorizer(binding("*", Operation.ALL, deny=True), super_users=[ALICE])
+    assert found.allows(ALICE, HOST, WRITE, TOPIC, "orders")
+    assert found.allows_any(ALICE, HOST, WRITE, TOPIC)
+    assert found.decide(ALICE, HOST, WRITE, TOPIC, "orders").is_super_user
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "expected"),
+    [
+        (binding("orders"), "orders", True),
+        (binding("orders"), "orders2", False),
+        (binding("*"), "orders", True),
+        (binding("ord", prefixed=True), "orders", True),
+        (binding("orders", prefixed=True), "orders", True),
+        (binding("orders-", prefixed=True), "orders", False),
+        (binding("*", prefixed=True), "orders", False),
+        (binding("orders", host=HOST), "orders", True),
+        (binding("orders", host="10.0.0.2"), "orders", False),
+        (binding("orders", principal=BOB), "orders", False),
+        (binding("orders", principal="User:*"), "orders", True),
+        (binding("orders", Operation.ALL), "orders", True),
+        (binding("orders", WRITE), "orders", False),
+        (binding("orders", kind=GROUP), "orders", False),
+    ],
+)
+def test_an_allow_rule_matches_name_host_principal_and_operation(rule: AclBinding, name: str, expected: bool) -> None:
+    assert authorizer(rule).allows(ALICE, HOST, READ, TOPIC, name) is expected
+
+
+@pytest.mark.parametrize(
+    "denying",
+    [
+        binding("orders", deny=True),
+        binding("*", deny=True),
+        binding("o", deny=True, prefixed=True),
+        binding("orders", Operation.ALL, deny=True, principal="User:*"),
+    ],
+)
+def test_deny_wins_over_every_allow(denying: AclBinding) -> None:
+    found = authorizer(binding("orders"), binding("*"), binding("ord", prefixed=True), denying)
+    decision = found.decide(ALICE, HOST, READ, TOPIC, "orders")
+    assert (decision.is_allowed, decision.rule) == (False, denying)
+
+
+@pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL, DESCRIBE])
+def test_operations_that_imply_describe(operation: Operation) -> None:
+    assert authorizer(binding("orders", operation)).allows(ALICE, HOST, DESCRIBE, TOPIC, "orders")
+
+
+def test_describe_is_not_implied_by_create_nor_by_operations_on_configs() -> None:
+    found = authorizer(binding("orders", Operation.CREATE), binding("orders", Operation.ALTER_CONFIGS))
+    assert not found.allows(ALICE, HOST, DESCRIBE, TOPIC, "orders")
+    assert found.allows(ALICE, HOST, Operation.DESCRIBE_CONFIGS, TOPIC, "orders")
+
+
+def test_a_deny_rule_implies_nothing() -> None:
+    found = authorizer(binding("orders", DESCRIBE), binding("orders", READ, deny=True))
+    assert found.allows(ALICE, HOST, DESCRIBE, TOPIC, "orders")
+
+
+def test_everyone_is_allowed_only_while_the_resource_has_no_rules_at_all() -> None:
+    found = authorizer(binding("orders", principal=BOB), allow_everyone_if_no_acl_found=True)
+    assert found.allows(ALICE, HOST, READ, TOPIC, "payments")
+    assert not found.allows(ALICE, HOST, READ, TOPIC, "orders")
+    found = authorizer(binding("o", principal=BOB, prefixed=True), allow_everyone_if_no_acl_found=True)
+    assert not found.allows(ALICE, HOST, READ, TOPIC, "orders")
+
+
+def test_any_resource_with_both_meanings_of_allow_everyone() -> None:
+    others = binding("*", WRITE, principal=BOB)
+    standard = authorizer(others, allow_everyone_if_no_acl_found=True)
+    assert not standard.allows_any(ALICE, HOST, WRITE, TOPIC)
+    zookeeper_mode = authorizer(others, allow_everyone_if_no_acl_found=True, asks_like_zookeeper_mode=True)
+    assert zookeeper_mode.allows_any(ALICE, HOST, WRITE, TOPIC)
+    zookeeper_mode.replace(*replacement(binding("*", WRITE, deny=True)))
+    assert not zookeeper_mode.allows_any(ALICE, HOST, WRITE, TOPIC)
+
+
+def replacement(rule: AclBinding) -> tuple[ResourcePattern, frozenset[AclEntry]]:
+    return rule.pattern, frozenset({rule.entry})
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([], False),
+        ([binding("orders", WRITE)], True),
+        ([binding("ord", WRITE, prefixed=True)], True),
+        ([binding("orders", READ)], False),
+        ([binding("orders", WRITE), binding("orders", WRITE, deny=True)], False),
+        ([binding("orders", WRITE), binding("or", WRITE, deny=True, prefixed=True)], False),
+        ([binding("orders", WRITE), binding("orders2", WRITE, deny=True, prefixed=True)], True),
+        ([binding("*", WRITE), binding("orders", WRITE, deny=True)], True),
+        ([binding("orders", WRITE), binding("*", WRITE, deny=True)], False),
+    ],
+)
+def test_any_resource_is_allowed_unless_a_deny_rule_covers_the_allowed_ones(
+    rules: list[AclBinding], expected: bool
+) -> None:
+    assert authorizer(*rules).allows_any(ALICE, HOST, WRITE, TOPIC) is expected
+    assert authorizer(*rules, asks_like_zookeeper_mode=True).allows_any(ALICE, HOST, WRITE, TOPIC) is expected
+
+
+def test_a_change_of_rules_is_effective_at_once() -> None:
+    found = authorizer(binding("orders"))
+    assert found.allows(ALICE, HOST, READ, TOPIC, "orders")
+    found.replace(binding("orders").pattern, frozenset())
+    assert not found.allows(ALICE, HOST, READ, TOPIC, "orders")
+
+
+NAMES = st.text(alphabet="ab*", max_size=3)
+BINDINGS = st.builds(
+    binding,
+    NAMES.filter(bool),
+    st.sampled_from([READ, WRITE, DESCRIBE, Operation.ALL]),
+    principal=st.sampled_from([ALICE, BOB, "User:*"]),
+    host=st.sampled_from(["*", HOST, "10.0.0.2"]),
+    deny=st.booleans(),
+    prefixed=st.booleans(),
+)
+
+
+@given(st.lists(BINDINGS, max_size=6), NAMES, st.sampled_from([READ, WRITE, DESCRIBE]), st.booleans())
+def test_the_index_decides_like_a_search_through_all_rules(
+    rules: list[AclBinding], name: str, operation: Operation, everyone: bool
+) -> None:
+    selected = AclFilter(resource_type=TOPIC, name=name, pattern_type=PatternType.MATCH)
+    matching = [rule for rule in rules if selected.matches_pattern(rule.pattern)]
+
+    def holds(rule: AclBinding) -> bool:
+        entry = rule.entry
+        implied = entry.permission is Permission.ALLOW and operation is DESCRIBE and entry.operation in (READ, WRITE)
+        return (
+            entry.principal in (ALICE, "User:*")
+            and entry.host in (HOST, "*")
+            and (entry.operation in (operation, Operation.ALL) or implied)
+        )
+
+    permissions = {rule.entry.permission for rule in matching if holds(rule)}
+    expected = Permission.DENY not in permissions and (Permission.ALLOW in permissions or (not matching and everyone))
+    found = authorizer(*rules, allow_everyone_if_no_acl_found=everyone)
+    assert found.allows(ALICE, HOST, operation, TOPIC, name) is expected
+
+
+@pytest.mark.parametrize(
+    ("selected", "expected"),
+    [
+        (AclFilter(), {"orders", "*", "ord"}),
+        (AclFilter(name="orders"), {"orders"}),
+        (AclFilter(name="ord", pattern_type=PatternType.PREFIXED), {"ord"}),
+        (AclFilter(name="orders", pattern_type=PatternType.LITERAL), {"orders"}),
+        (AclFilter(name="orders", pattern_type=PatternType.MATCH), {"orders", "*", "ord"}),
+        (AclFilter(name="other", pattern_type=PatternType.MATCH), {"*"}),
+        (AclFilter(pattern_type=PatternType.LITERAL), {"orders", "*"}),
+        (AclFilter(resource_type=GROUP), set()),
+        (AclFilter(principal=BOB), set()),
+        (AclFilter(operation=WRITE), {"*"}),
+        (AclFilter(permission=Permission.DENY), {"ord"}),
+        (AclFilter(host=HOST), {"ord"}),
+    ],
+)
+def test_filters(selected: AclFilter, expected: set[str]) -> None:
+    found = authorizer(binding("orders"), binding("*", WRITE), binding("ord", deny=True, prefixed=True, host=HOST))
+    assert {each.pattern.name for each in found.bindings(selected)} == expected
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        binding("a/b"),
+        binding(""),
+        binding("other", kind=ResourceType.CLUSTER),
+        binding("orders", Operation.ANY),
+        binding("orders", kind=ResourceType.ANY),
+        binding("orders", principal="alice"),
+    ],
+)
+def test_bindings_that_cannot_be_stored(bad: AclBinding) -> None:
+    assert binding_mistake(bad)
+    assert binding_mistake(binding("orders")) is None
