@@ -183,6 +183,10 @@ class InvalidPartitions(KafkaError, code=37):
     """The number of partitions is not allowed."""
 
 
+class GroupAuthorizationFailed(KafkaError, code=30):
+    """The client is not authorized for this group."""
+
+
 class ClusterAuthorizationFailed(KafkaError, code=31):
     """The request is reserved for brokers, or for principals with permissions on the cluster."""
 

@@ -70,9 +70,6 @@ def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     "given",
     [
-        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users=User:admin",
-        "allow.everyone.if.no.acl.found=false",
         "ssl.engine.factory.class=x.Factory",
         "ssl.provider=BC",
         "sasl.enabled.mechanisms=SCRAM-SHA-512",
@@ -91,6 +88,19 @@ def test_a_setting_that_would_guard_a_broker_is_not_silently_left_out(given: str
     name = given.partition("=")[0]
     assert mistakes(given) == [f"--set: {name}: not supported; without it the broker would be unprotected"]
     assert "secret" not in mistakes(given)[0].replace(name, "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kafka.security.authorizer.AclAuthorizer", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"],
+)
+def test_the_authorizer_has_the_names_of_kafka_classes(name: str) -> None:
+    settings = load_broker_settings(None, [f"authorizer.class.name={name}", "super.users=User:admin;User:CN=a,O=b"])
+    assert (settings.authorizer_class_name, settings.super_users) == (name, "User:admin;User:CN=a,O=b")
+    (mistake,) = mistakes("authorizer.class.name=com.example.Plugin")
+    assert "there are no plugins" in mistake
+    (mistake,) = mistakes("super.users=admin")
+    assert "User:alice" in mistake
 
 
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])

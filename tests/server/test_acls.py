@@ -25,7 +25,9 @@ def test_there_are_no_access_controls_to_describe(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_access_control_is_refused(version: int) -> None:
     async def scenario(world: World, client: Client) -> None:
-        wanted = AclCreation(resource_type=2, resource_name="t", principal="User:a", host="*", operation=3)
+        wanted = AclCreation(
+            resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3
+        )
         created = await client.ask(CreateAclsRequest(creations=[wanted, wanted]), version, CreateAclsResponse)
         assert [result.error_code for result in created.results] == [SecurityDisabled.code] * 2
         unwanted = DeleteAclsFilter(resource_type_filter=1, operation=1, permission_type=1)

@@ -5,7 +5,7 @@ thread pools, buffers and other parts that do not exist here, which only have no
 """
 
 _NAMES = """
-    allow.everyone.if.no.acl.found alter.config.policy.class.name authorizer.class.name
+    alter.config.policy.class.name
     auto.include.jmx.reporter broker.id.generation.enable client.quota.callback.class config.providers
     connection.failed.authentication.delay.ms connections.max.reauth.ms control.plane.listener.name
     controller.listener.names controller.performance.always.log.threshold.ms
@@ -94,7 +94,7 @@ _NAMES = """
     share.coordinator.threads share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
     socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.allow.dn.changes
     ssl.allow.san.changes ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
-    ssl.secure.random.implementation ssl.trustmanager.algorithm super.users telemetry.max.bytes
+    ssl.secure.random.implementation ssl.trustmanager.algorithm telemetry.max.bytes
     transaction.state.log.load.buffer.size
     transaction.two.phase.commit.enable unclean.leader.election.interval.ms unstable.api.versions.enable
     unstable.feature.versions.enable zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from tidelog.config.coordinators import CoordinatorSettings
+from tidelog.config.authorization import AuthorizationSettings
 from tidelog.config.setting import LONG_MAX, BadValue, ConfigType, UpdateMode, setting
 
 UNLIMITED = LONG_MAX
@@ -21,7 +21,7 @@ def check_throttled_replicas(name: str, replicas: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class QuotaSettings(CoordinatorSettings):
+class QuotaSettings(AuthorizationSettings):
     alter_log_dirs_replication_quota_window_num: int = setting(
         default=11, at_least=1, doc="Number of windows over which the rate of copies between log directories is taken."
     )

@@ -13,18 +13,14 @@ GUARDING_PREFIXES = (
 )
 GUARDING_NAMES = frozenset(
     {
-        "allow.everyone.if.no.acl.found",
         "alter.config.policy.class.name",
-        "authorizer.class.name",
         "connections.max.reauth.ms",
         "create.topic.policy.class.name",
         "principal.builder.class",
-        "super.users",
         "zookeeper.set.acl",
     }
 )
 HARMLESS_VALUES: Mapping[str, frozenset[str]] = {
-    "allow.everyone.if.no.acl.found": frozenset({"true"}),
     "connections.max.reauth.ms": frozenset({"0"}),
     "ssl.keymanager.algorithm": frozenset({"sunx509", "pkix"}),
     "ssl.protocol": frozenset({"tls", "tlsv1.2", "tlsv1.3"}),

@@ -110,6 +110,9 @@ class Broker:
         self._start_background(logs)
         parts.membership.begin()
         await wait_for_takeover(parts.entry, parts.membership, cluster)
+        if parts.services.acls is not None:
+            await parts.services.acls.load()
+            self._background.start(parts.services.acls.run())
         self.acceptor.start()
         await wait_for_controller(self.broker_id, parts.replicas, cluster, self._seams.clock)
         self._log_start()

@@ -3,8 +3,10 @@
 import asyncio
 from typing import NamedTuple
 
+from tidelog.authorization.authorizer import Authorizer
 from tidelog.client.network.broker_links import BrokerLinks
 from tidelog.cluster.image import BrokerRegistration as RegisteredBroker
+from tidelog.config.authorization import ACL_AUTHORIZER, parse_super_users
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.channels import ControllerChannels
 from tidelog.controller.controller import Controller
@@ -19,6 +21,7 @@ from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.side_tasks import SideTasks
 from tidelog.runtime.turns import Turns
 from tidelog.server.acceptor import Acceptor
+from tidelog.server.acls import Acls
 from tidelog.server.cluster_backup import ClusterBackup
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
@@ -189,8 +192,20 @@ class BrokerParts:
             internal_configs=lambda name, factor: internal_topic_configs(cluster.settings, name, factor),
         )
 
+    def _make_acls(self) -> tuple[Authorizer | None, Acls | None]:
+        settings = self._foundation.settings
+        if not settings.authorizer_class_name:
+            return None, None
+        authorizer = Authorizer(
+            parse_super_users(settings.super_users),
+            allow_everyone_if_no_acl_found=settings.allow_everyone_if_no_acl_found,
+            asks_like_zookeeper_mode=settings.authorizer_class_name == ACL_AUTHORIZER,
+        )
+        return authorizer, Acls(authorizer, lambda: self.membership.store)
+
     def _make_services(self) -> Services:
         foundation = self._foundation
+        authorizer, acls = self._make_acls()
         seams, cluster = foundation.seams, foundation.cluster
         internal_topics = InternalTopics(cluster, lambda request: create_topics_of_brokers(request, self.services))
         return Services(
@@ -207,6 +222,8 @@ class BrokerParts:
             config_changes=self._config_changes,
             internal_topics=internal_topics,
             coordinators=self._make_coordinators(internal_topics),
+            authorizer=authorizer,
+            acls=acls,
         )
 
     def _make_coordinators(self, internal_topics: InternalTopics) -> Coordinators:

@@ -1,23 +1,26 @@
 """Request dispatch: decodes a frame, finds the handler of its API and version, encodes the response (KafkaApis)."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from functools import partial
 from importlib import import_module
 from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from tidelog.errors import ClusterAuthorizationFailed
+from tidelog.authorization.acls import CLUSTER_NAME, SUPPORTED_OPERATIONS, Operation, ResourceType
+from tidelog.errors import ClusterAuthorizationFailed, KafkaError
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.codec import decoder, encoder
 from tidelog.protocol.errors import TooManyElements
 from tidelog.protocol.header import read_request_header, response_header
-from tidelog.protocol.structs import Response
+from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import FramePart
 from tidelog.runtime.turns import Turns
+from tidelog.server.api_permissions import API_PERMISSIONS
+from tidelog.server.controller_link import CLIENT_ID_PREFIX
 from tidelog.types import BrokerId
 
 if TYPE_CHECKING:
@@ -61,6 +64,9 @@ MAX_ELEMENTS = {
 UpdateMetadata, WriteTxnMarkers."""
 
 
+NOBODY: frozenset[str] = frozenset()
+
+
 class UnsupportedRequest(Exception):
     """An API or version that this broker did not advertise."""
 
@@ -84,6 +90,63 @@ class RequestContext:
     @property
     def session(self) -> "Session":
         return self.connection.session
+
+    def is_denied(
+        self, operation: Operation, resource: ResourceType, name: str = CLUSTER_NAME, *, is_logged: bool = True
+    ) -> bool:
+        """Whether the authorizer, if there is one, denies the peer this operation.
+
+        `is_logged`: False for questions whose answer decides nothing that was asked for, such as what to list.
+        """
+        authorizer = self.services.authorizer
+        if authorizer is None:
+            return False
+        session = self.connection.session
+        if authorizer.allows(str(session.principal), session.host, operation, resource, name):
+            return False
+        if is_logged:
+            self.services.audit.denied(session, self.client_id, operation, resource, name)
+        return True
+
+    def denied(
+        self, operation: Operation, resource: ResourceType, names: Iterable[str], *, is_logged: bool = True
+    ) -> frozenset[str]:
+        """The names that are denied: none without an authorizer."""
+        if self.services.authorizer is None:
+            return NOBODY
+        return frozenset(
+            [name for name in set(names) if self.is_denied(operation, resource, name, is_logged=is_logged)]
+        )
+
+    def allows_any(self, operation: Operation, resource: ResourceType) -> bool:
+        """Whether the peer may perform the operation on at least one resource of the type."""
+        authorizer, session = self.services.authorizer, self.connection.session
+        if authorizer is None or authorizer.allows_any(str(session.principal), session.host, operation, resource):
+            return True
+        self.services.audit.denied(session, self.client_id, operation, resource, "any")
+        return False
+
+    def is_denied_cluster(self, *operations: Operation) -> bool:
+        """Whether all of these operations on the cluster are denied."""
+        return all(self.is_denied(each, ResourceType.CLUSTER, is_logged=each is operations[-1]) for each in operations)
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Another broker forwards this request: it has checked the permissions of the client."""
+        return (
+            self.client_id is not None
+            and self.client_id.startswith(CLIENT_ID_PREFIX)
+            and self.connection.session.is_inter_broker
+            and not self.is_denied(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, is_logged=False)
+        )
+
+    def authorized_operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """The operations that the peer may perform, as a bit field (KIP-430)."""
+        return sum(
+            1 << each
+            for each in SUPPORTED_OPERATIONS[resource]
+            if not self.is_denied(each, resource, name, is_logged=False)
+        )
 
     def require_inter_broker_listener(self) -> None:
         """Requests of brokers are served only where brokers connect. Raises ClusterAuthorizationFailed."""
@@ -110,7 +173,18 @@ class RequestContext:
 class Route:
     """One version of one API, with its compiled codec. Created with the first request."""
 
-    __slots__ = ("_decode", "_encode", "_handle", "_max_elements", "api_key", "name", "version")
+    __slots__ = (
+        "_cluster_operations",
+        "_decode",
+        "_encode",
+        "_handle",
+        "_handle_permitted",
+        "_max_elements",
+        "_reject",
+        "api_key",
+        "name",
+        "version",
+    )
 
     def __init__(self, api_key: int, version: int) -> None:
         api = API_KEYS[api_key]
@@ -121,7 +195,12 @@ class Route:
         self._max_elements = MAX_PRODUCED_ELEMENTS if api_key == PRODUCE else MAX_ELEMENTS_ON_LOOP
         self._encode = encoder(api.response, version)
         name = api.request.__module__.rpartition(".")[2]  # one file per API, named alike in messages and handlers
-        self._handle = getattr(import_module(f"tidelog.server.handlers.{name}"), f"handle_{name}")
+        handler = import_module(f"tidelog.server.handlers.{name}")
+        handle = getattr(handler, f"handle_{name}")
+        self._cluster_operations = API_PERMISSIONS[api_key].cluster_operations
+        self._reject = getattr(handler, f"reject_{name}", None) or partial(_reject, api.response)
+        self._handle = self._handle_if_permitted if self._cluster_operations else handle
+        self._handle_permitted = handle
 
     def start(self, frame: memoryview, position: int, context: RequestContext) -> Outcome:
         """Decode and start a request. Requests of clients with very many elements are decoded by a worker."""
@@ -132,6 +211,14 @@ class Route:
             return self._run(self._start_large(bytes(frame), position, context), context)
         outcome: HandlerOutcome = self._handle(request, context)
         return self._run(outcome, context) if isinstance(outcome, CoroutineType) else outcome
+
+    def _handle_if_permitted(self, request: Request, context: RequestContext) -> HandlerOutcome:
+        """For APIs that need a permission on the whole cluster."""
+        if context.is_denied_cluster(*self._cluster_operations) and not context.is_forwarded:
+            rejected: Response = self._reject(request, ClusterAuthorizationFailed("the principal has no permission"))
+            return rejected
+        outcome: HandlerOutcome = self._handle_permitted(request, context)
+        return outcome
 
     async def _start_large(self, frame: bytes, position: int, context: RequestContext) -> Response | None:
         limit = MAX_ELEMENTS.get(self.api_key, MAX_CLIENT_ELEMENTS)
@@ -163,6 +250,13 @@ class Route:
         parts = self.encode(response, context)
         buffers = [part for part in parts if not isinstance(part, FileSlice)]
         return [b"".join(buffers)] if len(buffers) == len(parts) else parts
+
+
+def _reject(response_type: type[Response], request: Request, error: KafkaError) -> Response:
+    """The response to a request that is denied as a whole. Handlers whose response has no error code have their own."""
+    response = response_type()
+    response.error_code = error.code  # type: ignore[attr-defined]
+    return response
 
 
 def _as_deferred(coroutine: Coroutine[Any, Any, T], turns: Turns | None = None) -> Deferred[T]:

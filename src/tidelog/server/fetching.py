@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.config.broker import RACK_AWARE_SELECTOR
-from tidelog.errors import NO_ERROR, InconsistentTopicId, KafkaError, NotLeaderOrFollower
+from tidelog.errors import NO_ERROR, InconsistentTopicId, KafkaError, NotLeaderOrFollower, TopicAuthorizationFailed
 from tidelog.protocol.messages.fetch import (
     RACKS_FROM_VERSION,
     TOPIC_IDS_FROM_VERSION,
@@ -76,14 +77,21 @@ class Reader(FetchParams):
 
     def find(self, requested: RequestedPartition) -> Partition:
         services, index = self.services, requested.request.partition
+        topic = services.cluster.topic_name(requested.topic_id) if self.uses_topic_ids else requested.topic
+        if services.authorizer is not None and self._is_denied(topic):
+            raise TopicAuthorizationFailed
         if not self.uses_topic_ids:
-            partition = services.partition(requested.topic, index)
+            partition = services.partition(topic, index)
         else:
-            partition = services.partition(services.cluster.topic_name(requested.topic_id), index)
+            partition = services.partition(topic, index)
             if partition.topic_id != requested.topic_id:
                 raise InconsistentTopicId
         partition.traffic.fetches += 1
         return partition
+
+    def _is_denied(self, topic: str) -> bool:
+        """Followers have shown that they may read everything."""
+        return not self.is_follower and self.context.is_denied(Operation.READ, ResourceType.TOPIC, topic)
 
     def is_throttled(self, partition: Partition) -> bool:
         """Whether the records are left out because the leader's quota is exceeded (Kafka: shouldLeaderThrottle, R24).

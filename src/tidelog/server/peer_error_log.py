@@ -12,8 +12,9 @@ OTHERS = "others"
 
 
 class PeerErrorLog:
-    def __init__(self, logger: logging.Logger) -> None:
+    def __init__(self, logger: logging.Logger, lines_per_minute: int = LINES_PER_MINUTE) -> None:
         self._logger = logger
+        self._lines_per_minute = lines_per_minute
         self._counts: dict[str, int] = {}
         """Lines of each peer in its current minute, written or suppressed. A minute begins with its first line."""
 
@@ -25,9 +26,9 @@ class PeerErrorLog:
             self._counts[host] = 0
             asyncio.get_running_loop().call_later(MINUTE_S, self._end_minute, host)
         self._counts[host] += 1
-        return self._counts[host] <= LINES_PER_MINUTE
+        return self._counts[host] <= self._lines_per_minute
 
     def _end_minute(self, host: str) -> None:
-        suppressed = self._counts.pop(host) - LINES_PER_MINUTE
+        suppressed = self._counts.pop(host) - self._lines_per_minute
         if suppressed > 0:
             self._logger.warning("suppressed log lines in the last minute peer=%s lines=%d", host, suppressed)

@@ -3,20 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
+from tidelog.authorization.acls import ResourceType
 from tidelog.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.configs import ConfigOutcome
 from tidelog.errors import NO_ERROR, InvalidProducerEpoch, KafkaError, LeaderNotAvailable, ProducerFenced
+from tidelog.server.dispatch import RequestContext
 from tidelog.types import NO_BROKER
-
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Authorized operations (KIP-430) without an authorizer: read, write, create, delete, alter, describe, configs."""
-
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
-
-GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""Read, delete, describe, describe and alter configs."""
 
 
 def error_fields(error: KafkaError | None) -> dict[str, Any]:
@@ -31,14 +24,15 @@ def code_for_producer(error: KafkaError, *, knows_fencing: bool) -> int:
 
 
 class _DescribedGroup(Protocol):
+    group_id: str
     error_code: int
     authorized_operations: int
 
 
-def add_group_operations(groups: Iterable[_DescribedGroup]) -> None:
+def add_group_operations(groups: Iterable[_DescribedGroup], context: RequestContext) -> None:
     for group in groups:
         if group.error_code == NO_ERROR:
-            group.authorized_operations = GROUP_OPERATIONS
+            group.authorized_operations = context.authorized_operations(ResourceType.GROUP, group.group_id)
 
 
 def altered_fields(outcome: ConfigOutcome) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
+from tidelog.authorization.authorizer import Authorizer
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.configs import ConfigChange, ConfigOutcome
 from tidelog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
@@ -19,6 +20,8 @@ from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.side_tasks import SideTasks
 from tidelog.runtime.turns import Turns
 from tidelog.runtime.workers import Workers
+from tidelog.server.acls import Acls
+from tidelog.server.audit_log import AuditLog
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.control_plane import ControlPlane
@@ -54,6 +57,11 @@ class Services:
     config_changes: ConfigChanges
     internal_topics: InternalTopics
     coordinators: Coordinators
+    authorizer: Authorizer | None = None
+    """None: everybody may do everything."""
+    acls: Acls | None = None
+    """The rules of the authorizer."""
+    audit: AuditLog = field(default_factory=AuditLog)
     clock: Clock = field(init=False)
     workers: Workers = field(init=False)
     large_messages: Workers = field(init=False)

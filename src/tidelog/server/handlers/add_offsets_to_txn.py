@@ -1,6 +1,7 @@
 """AddOffsetsToTxn (API key 25): adds the offsets partition of a group to a transaction."""
 
-from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.errors import NO_ERROR, GroupAuthorizationFailed, KafkaError, TransactionalIdAuthorizationFailed
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import RequestContext
@@ -12,7 +13,11 @@ KNOWS_FENCING_FROM_VERSION = 2
 
 def handle_add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext
-) -> Deferred[AddOffsetsToTxnResponse]:
+) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
+    if context.is_denied(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return _rejected(TransactionalIdAuthorizationFailed(), context.version)
+    if context.is_denied(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _rejected(GroupAuthorizationFailed(), context.version)
     reply = Deferred(lambda error: _rejected(error, context.version))
     context.services.transactions.add_partitions(
         request.transactional_id,

@@ -6,6 +6,7 @@ a partition for the first time in a transaction (KIP-890).
 
 from collections.abc import Iterable, Mapping
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.topic_names import TRANSACTION_TOPIC, is_internal
 from tidelog.errors import (
     NO_ERROR,
@@ -13,6 +14,7 @@ from tidelog.errors import (
     KafkaError,
     OperationNotAttempted,
     TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from tidelog.protocol.messages.add_partitions_to_txn import (
@@ -39,7 +41,9 @@ def handle_add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse | Promised[AddPartitionsToTxnResponse]:
     is_from_client = context.version < FROM_BROKERS_FROM_VERSION
-    if not is_from_client and not context.session.is_inter_broker:
+    if not is_from_client and (
+        not context.session.is_inter_broker or context.is_denied(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    ):
         return AddPartitionsToTxnResponse(error_code=ClusterAuthorizationFailed.code)
     transactions = [_only_transaction(request)] if is_from_client else request.transactions
 
@@ -76,6 +80,11 @@ def _begin(transaction: AddPartitionsToTxnTransaction, context: RequestContext) 
         return answer(dict.fromkeys(partitions, code))
 
     reply = Deferred(reject)
+    if version < FROM_BROKERS_FROM_VERSION and context.is_denied(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        reply.fail(TransactionalIdAuthorizationFailed())
+        return reply
     rejected = _rejections(partitions, context)
     if rejected:
         # One refused partition keeps the others out as well.
@@ -104,8 +113,13 @@ def _rejections(partitions: Iterable[TopicPartition], context: RequestContext) -
     """Clients must not write to internal topics; brokers add partitions of __consumer_offsets."""
     image, is_from_client = context.services.cluster.image, context.version < FROM_BROKERS_FROM_VERSION
     codes = {}
+    denied = (
+        context.denied(Operation.WRITE, ResourceType.TOPIC, (each.topic for each in partitions))
+        if is_from_client
+        else ()
+    )
     for each in partitions:
-        if each.topic == TRANSACTION_TOPIC or (is_from_client and is_internal(each.topic)):
+        if each.topic in denied or each.topic == TRANSACTION_TOPIC or (is_from_client and is_internal(each.topic)):
             codes[each] = TopicAuthorizationFailed.code
         elif image.partition(each) is None:
             codes[each] = UnknownTopicOrPartition.code

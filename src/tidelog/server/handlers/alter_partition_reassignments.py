@@ -16,6 +16,17 @@ from tidelog.server.response_fields import error_fields
 from tidelog.types import TopicPartition
 
 
+def reject_alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    outcomes = {
+        TopicPartition(topic.name, partition.partition_index): error
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    return AlterPartitionReassignmentsResponse(**error_fields(error), responses=_results(outcomes))
+
+
 async def handle_alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:

@@ -16,6 +16,21 @@ from tidelog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 
+def reject_alter_replica_log_dirs(
+    request: AlterReplicaLogDirsRequest, error: KafkaError
+) -> AlterReplicaLogDirsResponse:
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = defaultdict(list)
+    for directory in request.dirs:
+        for topic in directory.topics:
+            results[topic.name] += [
+                AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error.code)
+                for index in topic.partitions
+            ]
+    return AlterReplicaLogDirsResponse(
+        results=[AlterReplicaLogDirTopicResult(topic_name=topic, partitions=found) for topic, found in results.items()]
+    )
+
+
 async def handle_alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:

@@ -3,7 +3,8 @@
 KIP-848.
 """
 
-from tidelog.errors import KafkaError
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.errors import GroupAuthorizationFailed, KafkaError, TopicAuthorizationFailed
 from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -16,7 +17,11 @@ from tidelog.server.dispatch import RequestContext
 
 def handle_consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> Deferred[ConsumerGroupHeartbeatResponse]:
+) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
+    if context.is_denied(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _rejected(GroupAuthorizationFailed())
+    if context.denied(Operation.DESCRIBE, ResourceType.TOPIC, request.subscribed_topic_names or ()):
+        return _rejected(TopicAuthorizationFailed())
     reply = Deferred(_rejected)
     context.services.groups.consumer_heartbeat(request, caller_of(context), reply)
     return reply

@@ -1,8 +1,11 @@
 """CreatePartitions (API key 37): adds partitions to topics."""
 
+from collections import Counter
+
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.controller.topic_validation import MorePartitions
 from tidelog.controller.topics import TopicOutcome
-from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut
+from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut, TopicAuthorizationFailed
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -22,6 +25,19 @@ from tidelog.server.services import Services
 async def handle_create_partitions(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
+    if context.services.authorizer is None or context.is_forwarded:
+        return await _create(request, context)
+    names = Counter(topic.name for topic in request.topics)
+    # A name that is given twice is refused as such.
+    denied = context.denied(Operation.ALTER, ResourceType.TOPIC, (name for name in names if names[name] == 1))
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    response = await _create(request, context) if request.topics else CreatePartitionsResponse()
+    error = TopicAuthorizationFailed()
+    response.results += [CreatePartitionsTopicResult(name=name, **error_fields(error)) for name in sorted(denied)]
+    return response
+
+
+async def _create(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     services = context.services
     try:
         response = await forward_unless_controller(

@@ -1,12 +1,14 @@
 """CreateTopics (API key 19): creates topics on the controller, with the cluster's defaults for missing values."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.topic_names import is_internal, prohibited_creation
 from tidelog.config.resolution import ConfigSource, describe_topic
 from tidelog.controller.topic_validation import NewTopic
 from tidelog.controller.topics import TopicOutcome
-from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut
+from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut, TopicAuthorizationFailed
 from tidelog.protocol.messages.create_topics import (
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -34,6 +36,34 @@ async def handle_create_topics(request: CreateTopicsRequest, context: RequestCon
     if context.is_from_broker(request.broker_id, request.broker_epoch):
         return await create_topics(request, context.services, context.client_id)
     request.broker_id = NO_BROKER
+    if context.services.authorizer is not None and not context.is_forwarded:
+        return await _create_permitted(request, context)
+    return await _create_for_client(request, context)
+
+
+async def _create_permitted(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    names = Counter(topic.name for topic in request.topics)
+    denied: Container[str] = ()
+    if context.is_denied(Operation.CREATE, ResourceType.CLUSTER, is_logged=False):
+        # A name that is given twice is refused as such.
+        denied = context.denied(Operation.CREATE, ResourceType.TOPIC, (name for name in names if names[name] == 1))
+    hidden = context.denied(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, is_logged=False)
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    response = await _create_for_client(request, context) if request.topics else CreateTopicsResponse()
+    for result in response.topics:
+        if result.name in hidden and result.error_code == NO_ERROR:
+            _hide_configs(result)
+    error = TopicAuthorizationFailed("Authorization failed.")
+    response.topics += [_rejected(name, error) for name in names if name in denied]
+    return response
+
+
+def _hide_configs(result: CreatableTopicResult) -> None:
+    result.num_partitions = result.replication_factor = -1
+    result.configs, result.topic_config_error_code = [], TopicAuthorizationFailed.code
+
+
+async def _create_for_client(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     existing = context.services.cluster.image.topics
     prohibited = {topic.name for topic in request.topics if is_internal(topic.name) and topic.name not in existing}
     if not prohibited:

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from tidelog.errors import KafkaError
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.errors import GroupAuthorizationFailed, KafkaError
 from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.runtime.deferred import Deferred, gather
@@ -11,7 +12,10 @@ from tidelog.server.dispatch import RequestContext
 
 async def handle_delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     await asyncio.sleep(0)  # let due timers run first: an expired session must not keep a group alive
-    parts = await gather([_delete(group_id, context) for group_id in dict.fromkeys(request.groups_names)]).wait()
+    denied = context.denied(Operation.DELETE, ResourceType.GROUP, request.groups_names)
+    group_ids = dict.fromkeys(request.groups_names)
+    parts = await gather([_delete(group_id, context) for group_id in group_ids if group_id not in denied]).wait()
+    parts += [_failed(group_id, GroupAuthorizationFailed()) for group_id in group_ids if group_id in denied]
     return DeleteGroupsResponse(results=[result for part in parts for result in part.results])
 
 

@@ -1,7 +1,8 @@
 """DeleteRecords (API key 21): deletes records before an offset, and answers when all live replicas have done so."""
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.topic_names import is_internal
-from tidelog.errors import NO_ERROR, InvalidTopic, KafkaError, RequestTimedOut
+from tidelog.errors import NO_ERROR, InvalidTopic, KafkaError, RequestTimedOut, TopicAuthorizationFailed
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -45,6 +46,8 @@ def _delete(
 ) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=requested.partition_index, low_watermark=-1)
     try:
+        if context.is_denied(Operation.DELETE, ResourceType.TOPIC, topic):
+            raise TopicAuthorizationFailed
         partition = context.services.partition(topic, requested.partition_index)
         if is_internal(topic):
             raise InvalidTopic(f"{topic} is internal: only brokers delete from it")

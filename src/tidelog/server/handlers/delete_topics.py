@@ -1,8 +1,17 @@
 """DeleteTopics (API key 20): deletes topics by name or id."""
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.image import ClusterImage
 from tidelog.controller.topics import TopicOutcome
-from tidelog.errors import NO_ERROR, InvalidRequest, KafkaError, RequestTimedOut
+from tidelog.errors import (
+    NO_ERROR,
+    InvalidRequest,
+    KafkaError,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from tidelog.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -24,12 +33,42 @@ async def handle_delete_topics(request: DeleteTopicsRequest, context: RequestCon
         topics = [DeleteTopicState(name=name) for name in request.topic_names]
     rejected = [_rejection(topic) for topic in topics if not _is_well_named(topic)]
     named = [topic for topic in topics if _is_well_named(topic)]
+    if context.services.authorizer is not None and not context.is_forwarded:
+        named, denied = _divide_by_permission(named, context)
+        rejected += denied
     results = await _delete(named, request.timeout_ms, context) if named else []
     return DeleteTopicsResponse(responses=[*rejected, *results])
 
 
 def _is_well_named(topic: DeleteTopicState) -> bool:
     return (topic.name is None) != (topic.topic_id == ZERO_UUID)
+
+
+def _divide_by_permission(
+    topics: list[DeleteTopicState], context: RequestContext
+) -> tuple[list[DeleteTopicState], list[DeletableTopicResult]]:
+    """Topics that the client may delete, and the answers for the others.
+
+    An id that is unknown here is not passed on: the controller might know it, and asks for no permission.
+    """
+    image = context.services.cluster.image
+    permitted, rejected = [], []
+    for topic in topics:
+        name = topic.name if topic.name is not None else image.topic_names.get(topic.topic_id)
+        error: type[KafkaError] = TopicAuthorizationFailed
+        if name is None:
+            error = UnknownTopicId
+        elif not context.is_denied(Operation.DELETE, ResourceType.TOPIC, name):
+            permitted.append(topic)
+            continue
+        elif topic.name is None and context.is_denied(Operation.DESCRIBE, ResourceType.TOPIC, name, is_logged=False):
+            name = None
+        elif name not in image.topics and not context.is_denied(
+            Operation.DESCRIBE, ResourceType.TOPIC, name, is_logged=False
+        ):
+            error = UnknownTopicOrPartition
+        rejected.append(DeletableTopicResult(name=name, topic_id=topic.topic_id, **error_fields(error())))
+    return permitted, rejected
 
 
 def _rejection(topic: DeleteTopicState) -> DeletableTopicResult:

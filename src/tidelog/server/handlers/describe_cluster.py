@@ -1,5 +1,6 @@
 """DescribeCluster (API key 60): lists the live brokers, on request also members that are down, and the controller."""
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.errors import NO_ERROR, KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -7,7 +8,7 @@ from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from tidelog.server.dispatch import RequestContext
-from tidelog.server.response_fields import CLUSTER_OPERATIONS, error_fields, reachable_brokers
+from tidelog.server.response_fields import error_fields, reachable_brokers
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -39,7 +40,11 @@ async def handle_describe_cluster(request: DescribeClusterRequest, context: Requ
             for each in absent
         ]
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = (
+            0
+            if context.is_denied(Operation.DESCRIBE, ResourceType.CLUSTER)
+            else context.authorized_operations(ResourceType.CLUSTER)
+        )
     return response
 
 

@@ -1,5 +1,6 @@
 """DescribeConfigs (API key 32): describes the configs of topics, brokers and groups, with the source of each value."""
 
+from tidelog.authorization.acls import Operation
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.config.resolution import (
     DescribedSetting,
@@ -18,6 +19,7 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from tidelog.server.config_permissions import require_config_permission
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.services import Services
 
@@ -42,6 +44,7 @@ def _describe(
         resource_name=requested.resource_name,
     )
     try:
+        require_config_permission(Operation.DESCRIBE_CONFIGS, requested.resource_type, requested.resource_name, context)
         settings = _settings_of(requested, context.services)
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message

@@ -1,6 +1,7 @@
 """DescribeGroups (API key 15): describes classic groups and their members."""
 
-from tidelog.errors import KafkaError
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.errors import GroupAuthorizationFailed, KafkaError
 from tidelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import RequestContext
@@ -12,11 +13,14 @@ def handle_describe_groups(request: DescribeGroupsRequest, context: RequestConte
     def finish(parts: list[DescribeGroupsResponse]) -> DescribeGroupsResponse:
         groups = [group for part in parts for group in part.groups]
         if request.include_authorized_operations:
-            add_group_operations(groups)
+            add_group_operations(groups, context)
         return DescribeGroupsResponse(groups=groups)
 
     def begin(group_id: str) -> Deferred[DescribeGroupsResponse]:
         reply = Deferred(lambda error: _failed(group_id, error))
+        if context.is_denied(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            reply.fail(GroupAuthorizationFailed())
+            return reply
         context.services.groups.describe(group_id, context.version, reply)
         return reply
 

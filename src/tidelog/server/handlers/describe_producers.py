@@ -1,7 +1,8 @@
 """DescribeProducers (API key 61): lists the producer state of partitions."""
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.topic_names import check_topic_name
-from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.errors import NO_ERROR, KafkaError, TopicAuthorizationFailed
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -34,6 +35,8 @@ async def handle_describe_producers(
 def _describe(topic: str, index: int, context: RequestContext) -> PartitionResponse:
     try:
         check_topic_name(topic)
+        if context.is_denied(Operation.READ, ResourceType.TOPIC, topic):
+            raise TopicAuthorizationFailed
         partition = context.services.partition(topic, index)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, **error_fields(error))

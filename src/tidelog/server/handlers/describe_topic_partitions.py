@@ -1,8 +1,9 @@
 """DescribeTopicPartitions (API key 75): describes topics in pages, with eligible leader replicas (KIP-966)."""
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import check_topic_name, is_internal
-from tidelog.errors import NO_ERROR, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from tidelog.errors import NO_ERROR, InvalidRequest, KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -11,7 +12,7 @@ from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from tidelog.server.dispatch import RequestContext
-from tidelog.server.response_fields import TOPIC_OPERATIONS, partition_fields
+from tidelog.server.response_fields import partition_fields
 
 MAX_PARTITIONS_IN_A_PAGE = 2000
 
@@ -23,13 +24,30 @@ def handle_describe_topic_partitions(
     cursor = request.cursor
     names = sorted({topic.name for topic in request.topics} or image.topics)
     if cursor is None:
-        return _page(image, names, 0, _page_size(request))
+        return _permitted_page(request, names, 0, context)
     if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
         return _rejected(request)
     names = [name for name in names if name >= cursor.topic_name]
     # If the topic of the cursor was deleted meanwhile, the page begins with the next topic.
     is_cursor_there = bool(names) and names[0] == cursor.topic_name
-    return _page(image, names, cursor.partition_index if is_cursor_there else 0, _page_size(request))
+    return _permitted_page(request, names, cursor.partition_index if is_cursor_there else 0, context)
+
+
+def _permitted_page(
+    request: DescribeTopicPartitionsRequest, names: list[str], first: int, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Topics that the client may not describe are left out, or named with the error if it has named them."""
+    denied = context.denied(Operation.DESCRIBE, ResourceType.TOPIC, names, is_logged=bool(request.topics))
+    if denied and names[0] in denied:
+        first = 0
+    permitted = [name for name in names if name not in denied]
+    response = _page(context.services.cluster.image, permitted, first, _page_size(request))
+    for topic in response.topics:
+        topic.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name or "")
+    if request.topics:
+        code = TopicAuthorizationFailed.code
+        response.topics += [DescribeTopicPartitionsResponseTopic(error_code=code, name=name) for name in sorted(denied)]
+    return response
 
 
 def _page_size(request: DescribeTopicPartitionsRequest) -> int:
@@ -70,7 +88,6 @@ def _describe(topic: Topic, image: ClusterImage, first: int, end: int) -> Descri
             )
             for partition in topic.partitions[first:end]
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
@@ -84,7 +101,6 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
         error_code=code,
         name=name,
         is_internal=is_internal(name),
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 

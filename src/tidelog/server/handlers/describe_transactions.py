@@ -1,6 +1,7 @@
 """DescribeTransactions (API key 65): describes transactions by transactional id."""
 
-from tidelog.errors import KafkaError
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.errors import KafkaError, TransactionalIdAuthorizationFailed
 from tidelog.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -24,8 +25,23 @@ def handle_describe_transactions(
 
 def _describe(transactional_id: str, context: RequestContext) -> Deferred[DescribeTransactionsResponse]:
     reply = Deferred(lambda error: _rejected(transactional_id, error))
+    if context.is_denied(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        reply.fail(TransactionalIdAuthorizationFailed())
+        return reply
     context.services.transactions.describe(transactional_id, reply)
-    return reply
+    if context.services.authorizer is None:
+        return reply
+    return reply.map(lambda response: _without_denied_topics(response, context))
+
+
+def _without_denied_topics(
+    response: DescribeTransactionsResponse, context: RequestContext
+) -> DescribeTransactionsResponse:
+    for state in response.transaction_states:
+        names = (topic.topic for topic in state.topics)
+        denied = context.denied(Operation.DESCRIBE, ResourceType.TOPIC, names)
+        state.topics = [topic for topic in state.topics if topic.topic not in denied]
+    return response
 
 
 def _rejected(transactional_id: str, error: KafkaError) -> DescribeTransactionsResponse:

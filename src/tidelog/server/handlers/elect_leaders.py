@@ -20,6 +20,12 @@ from tidelog.server.services import Services
 from tidelog.types import NO_BROKER, TopicPartition
 
 
+def reject_elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=error.code, replica_election_results=_results(dict.fromkeys(_named(request) or (), error))
+    )
+
+
 async def handle_elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     services = context.services
     if request.topic_partitions == []:
@@ -33,9 +39,7 @@ async def handle_elect_leaders(request: ElectLeadersRequest, context: RequestCon
         if response is None:
             response = await _elect_here(request, services)
     except KafkaError as error:
-        return ElectLeadersResponse(
-            error_code=error.code, replica_election_results=_results(dict.fromkeys(_named(request) or (), error))
-        )
+        return reject_elect_leaders(request, error)
     await _wait_for_new_leaders(request, response, services)
     return response
 

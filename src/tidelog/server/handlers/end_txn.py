@@ -1,6 +1,7 @@
 """EndTxn (API key 26): commits or aborts a transaction or a transaction group."""
 
-from tidelog.errors import KafkaError
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.errors import KafkaError, TransactionalIdAuthorizationFailed
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.dispatch import RequestContext
@@ -9,7 +10,9 @@ from tidelog.server.response_fields import code_for_producer
 KNOWS_FENCING_FROM_VERSION = 2
 
 
-def handle_end_txn(request: EndTxnRequest, context: RequestContext) -> Deferred[EndTxnResponse]:
+def handle_end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse | Deferred[EndTxnResponse]:
+    if context.is_denied(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return _rejected(TransactionalIdAuthorizationFailed(), context.version)
     reply = Deferred(lambda error: _rejected(error, context.version))
     context.services.transactions.end(request, context.version, reply)
     return reply

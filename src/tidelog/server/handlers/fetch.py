@@ -4,8 +4,15 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.znodes import broker_path
-from tidelog.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, UnknownServerError
+from tidelog.errors import (
+    ClusterAuthorizationFailed,
+    InvalidRequest,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+)
 from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from tidelog.replication.fetch_reads import ISOLATION_LEVELS
 from tidelog.runtime.deferred import Deferred
@@ -32,6 +39,8 @@ FetchOutcome = FetchResponse | Deferred[FetchResponse] | Coroutine[Any, Any, Fet
 
 def handle_fetch(request: FetchRequest, context: RequestContext) -> FetchOutcome:
     reader = Reader(request, context)
+    if reader.is_follower and context.is_denied(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return _denied(request)
     if reader.is_follower and not context.trust_broker(reader.replica_id, reader.replica_epoch):
         return _fetch_of_unknown_follower(request, reader)
     return _fetch(request, reader)
@@ -144,6 +153,19 @@ def _rejected(request: FetchRequest, reader: Reader, error_code: int) -> FetchRe
             )
             for topic in topics
         ],
+    )
+
+
+def _denied(request: FetchRequest) -> FetchResponse:
+    """The answer to a follower without permission, as in Kafka."""
+    code = TopicAuthorizationFailed.code
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic.topic, topic.topic_id, [failed(each.partition, code) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ]
     )
 
 

@@ -4,10 +4,17 @@ The coordinator is the leader of the partition of the internal topic that stores
 topic and waits briefly for it. Until a leader exists clients get COORDINATOR_NOT_AVAILABLE and retry.
 """
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.image import BrokerRegistration
 from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.config.listeners import Endpoint
-from tidelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
+from tidelog.errors import (
+    CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
+    InvalidRequest,
+    KafkaError,
+    TransactionalIdAuthorizationFailed,
+)
 from tidelog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import error_fields
@@ -41,10 +48,18 @@ def _coordinator(key: str, topic: str | None, key_type: int, context: RequestCon
     try:
         if topic is None:
             raise InvalidRequest(f"key type {key_type} is neither a group (0) nor a transactional id (1)")
+        _require_permission(key, topic, context)
         broker, endpoint = _find(key, topic, context)
     except KafkaError as error:
         return Coordinator(key=key, node_id=NO_BROKER, host="", port=NO_PORT, **error_fields(error))
     return Coordinator(key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, **error_fields(None))
+
+
+def _require_permission(key: str, topic: str, context: RequestContext) -> None:
+    if topic == GROUP_TOPIC and context.is_denied(Operation.DESCRIBE, ResourceType.GROUP, key):
+        raise GroupAuthorizationFailed
+    if topic == TRANSACTION_TOPIC and context.is_denied(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+        raise TransactionalIdAuthorizationFailed
 
 
 def _find(key: str, topic: str, context: RequestContext) -> tuple[BrokerRegistration, Endpoint]:

@@ -1,13 +1,18 @@
 """Heartbeat (API key 12): renews the session of a classic group member; the error code announces a rebalance."""
 
-from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, KafkaError
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, GroupAuthorizationFailed, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
 from tidelog.server.dispatch import RequestContext
 
 
-def handle_heartbeat(request: HeartbeatRequest, context: RequestContext) -> Deferred[HeartbeatResponse]:
+def handle_heartbeat(
+    request: HeartbeatRequest, context: RequestContext
+) -> HeartbeatResponse | Deferred[HeartbeatResponse]:
+    if context.is_denied(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _rejected(GroupAuthorizationFailed())
     reply = Deferred(_rejected)
     context.services.groups.heartbeat(request, caller_of(context), reply)
     return reply

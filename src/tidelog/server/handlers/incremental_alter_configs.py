@@ -7,6 +7,7 @@ from tidelog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from tidelog.server.config_permissions import alter_permitted
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import altered_fields
 
@@ -16,7 +17,7 @@ async def handle_incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     each = context.services.turns.each
     changes = await each(request.resources, _change)
-    outcomes = await context.services.alter_configs(changes, validate_only=request.validate_only)
+    outcomes = await alter_permitted(changes, context, validate_only=request.validate_only)
     responses = await each(outcomes, lambda outcome: AlterConfigsResourceResponse(**altered_fields(outcome)))
     return IncrementalAlterConfigsResponse(responses=responses)
 

@@ -1,11 +1,14 @@
 """InitProducerId (API key 22): assigns a producer id and epoch; with a transactional id it fences older producers."""
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.errors import (
     NO_ERROR,
+    ClusterAuthorizationFailed,
     CoordinatorLoadInProgress,
     InvalidRequest,
     KafkaError,
     RetriableError,
+    TransactionalIdAuthorizationFailed,
 )
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.runtime.deferred import Deferred
@@ -17,11 +20,24 @@ KNOWS_FENCING_FROM_VERSION = 4
 
 
 async def handle_init_producer_id(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+    error = _permission_error(request, context)
+    if error is not None:
+        return _rejected(error, context.version)
     if request.transactional_id is None:
         return await _for_idempotence(request, context)
     reply = Deferred(lambda error: _rejected(error, context.version))
     await context.services.transactions.init(request, reply)
     return await reply.wait()
+
+
+def _permission_error(request: InitProducerIdRequest, context: RequestContext) -> KafkaError | None:
+    """Without a transaction, a permission to write to any topic suffices (KIP-679)."""
+    if request.transactional_id is not None:
+        denied = context.is_denied(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        return TransactionalIdAuthorizationFailed() if denied else None
+    if not context.is_denied(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, is_logged=False):
+        return None
+    return None if context.allows_any(Operation.WRITE, ResourceType.TOPIC) else ClusterAuthorizationFailed()
 
 
 async def _for_idempotence(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:

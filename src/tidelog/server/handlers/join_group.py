@@ -1,6 +1,7 @@
 """JoinGroup (API key 11): a member joins a classic group or a rebalance; answered when all members have joined."""
 
-from tidelog.errors import GroupMaxSizeReached, KafkaError
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.errors import GroupAuthorizationFailed, GroupMaxSizeReached, KafkaError
 from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.runtime.deferred import Deferred
@@ -10,7 +11,9 @@ from tidelog.server.dispatch import RequestContext
 NULLABLE_PROTOCOL_FROM_VERSION = 7
 
 
-def handle_join_group(request: JoinGroupRequest, context: RequestContext) -> Deferred[JoinGroupResponse]:
+def handle_join_group(
+    request: JoinGroupRequest, context: RequestContext
+) -> JoinGroupResponse | Deferred[JoinGroupResponse]:
     member_id, no_protocol = request.member_id, None if context.version >= NULLABLE_PROTOCOL_FROM_VERSION else ""
 
     def rejected(error: KafkaError) -> JoinGroupResponse:
@@ -21,6 +24,8 @@ def handle_join_group(request: JoinGroupRequest, context: RequestContext) -> Def
         response.protocol_name = response.protocol_name or no_protocol
         return response
 
+    if context.is_denied(Operation.READ, ResourceType.GROUP, request.group_id):
+        return worded(rejected(GroupAuthorizationFailed()))
     reply = Deferred(rejected)
     context.services.groups.join(request, caller_of(context), reply)
     return reply.map(worded)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.errors import (
     NO_ERROR,
     InvalidRequest,
     KafkaError,
     LeaderNotAvailable,
     OffsetNotAvailable,
+    TopicAuthorizationFailed,
     UnknownServerError,
     UnsupportedVersion,
 )
@@ -147,6 +149,8 @@ def _begin(
     try:
         if request.isolation_level not in ISOLATION_LEVELS:
             raise UnknownServerError(f"isolation level {request.isolation_level} does not exist")
+        if context.is_denied(Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            raise TopicAuthorizationFailed
         if is_repeated:
             raise InvalidRequest("the partition is named more than once in the request")
         if requested.timestamp < 0 and context.version < SUPPORTED_FROM_VERSION.get(requested.timestamp, NEVER):

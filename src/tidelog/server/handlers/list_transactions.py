@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.errors import NO_ERROR, InvalidRegularExpression, KafkaError
 from tidelog.groups.consumer.expression_parser import InvalidExpression
 from tidelog.groups.consumer.regular_expressions import TopicPattern
@@ -22,11 +23,15 @@ def handle_list_transactions(request: ListTransactionsRequest, context: RequestC
         found = _matching(request.transactional_id_pattern, found)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
+    names = (each.transactional_id for each in found)
+    denied = context.denied(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names, is_logged=False)
     return ListTransactionsResponse(
         error_code=NO_ERROR,
         unknown_state_filters=[label for label in request.state_filters if label not in STATES_BY_LABEL],
         transaction_states=[
-            TransactionState(each.transactional_id, each.producer_id, each.state.label) for each in found
+            TransactionState(each.transactional_id, each.producer_id, each.state.label)
+            for each in found
+            if each.transactional_id not in denied
         ],
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Container, Coroutine, Iterable
 from typing import Any
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.image import ClusterImage, Topic
 from tidelog.cluster.topic_names import METADATA_TOPIC, check_topic_name, is_internal
 from tidelog.errors import (
@@ -12,6 +13,7 @@ from tidelog.errors import (
     KafkaError,
     LeaderNotAvailable,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
     UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -27,7 +29,7 @@ from tidelog.protocol.messages.metadata import (
 )
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.handlers.create_topics import create_topics_of_brokers
-from tidelog.server.response_fields import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, partition_fields, reachable_brokers
+from tidelog.server.response_fields import partition_fields, reachable_brokers
 from tidelog.types import NO_BROKER, ZERO_UUID, BrokerId, Uuid
 
 TOPIC_IDS_FROM_VERSION = 12
@@ -49,6 +51,8 @@ def handle_metadata(
     if not all(_is_well_named(topic, context.version) for topic in requested):
         return _rejected(requested)
     known = context.services.cluster.image.topics
+    if context.services.authorizer is not None:
+        return _find_and_answer(request, context)
     if len(requested or known) > MANY_TOPICS or any(
         topic.name not in known for topic in requested if topic.name is not None
     ):
@@ -65,7 +69,7 @@ def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, conte
     if doubted:
         _hide_doubted_leaders(topics, doubted)
     if request.include_topic_authorized_operations:
-        _add_operations(topics)
+        _add_operations(topics, context)
     image = context.services.cluster.image
     response = MetadataResponse(
         brokers=[
@@ -77,7 +81,11 @@ def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, conte
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = (
+            0
+            if context.is_denied(Operation.DESCRIBE, ResourceType.CLUSTER)
+            else context.authorized_operations(ResourceType.CLUSTER)
+        )
     return response
 
 
@@ -112,20 +120,48 @@ def _find_known(request: MetadataRequest, context: RequestContext) -> list[Metad
         return [_describe(topic, image) for topic in image.topics.values()]
     topic_ids, names = _asked_for(request)
     if topic_ids:
-        return [_describe_by_id(topic_id, image) for topic_id in topic_ids]
+        return [_describe_by_id(topic_id, image, ()) for topic_id in topic_ids]
     return [_describe_by_name(name, image, {}) for name in names]
 
 
 async def _find(request: MetadataRequest, context: RequestContext) -> list[MetadataResponseTopic]:
     image, each = context.services.cluster.image, context.services.turns.each
     if _wants_all(request, context):
-        return await each(image.topics.values(), lambda topic: _describe(topic, image))
+        denied = context.denied(Operation.DESCRIBE, ResourceType.TOPIC, image.topics, is_logged=False)
+        return await each(
+            [topic for topic in image.topics.values() if topic.name not in denied],
+            lambda topic: _describe(topic, image),
+        )
     topic_ids, names = _asked_for(request)
     if topic_ids:
-        return await each(topic_ids, lambda topic_id: _describe_by_id(topic_id, image))
-    failures = await _create_missing(names, context, may_create=request.allow_auto_topic_creation)
+        known = (image.topic_names[each] for each in topic_ids if each in image.topic_names)
+        denied = context.denied(Operation.DESCRIBE, ResourceType.TOPIC, known)
+        return await each(topic_ids, lambda topic_id: _describe_by_id(topic_id, image, denied))
+    denied = context.denied(Operation.DESCRIBE, ResourceType.TOPIC, names)
+    not_creatable = _denied_creations(request, [name for name in names if name not in denied], context)
+    permitted = [name for name in names if name not in denied and name not in not_creatable]
+    failures = await _create_missing(permitted, context, may_create=request.allow_auto_topic_creation)
     image = context.services.cluster.image
-    return await each(names, lambda name: _describe_by_name(name, image, failures))
+    return [
+        *await each(permitted, lambda name: _describe_by_name(name, image, failures)),
+        *(_denied(name, is_internal=is_internal(name)) for name in not_creatable),
+        *(_denied(name, is_internal=False) for name in names if name in denied),
+    ]
+
+
+def _denied_creations(request: MetadataRequest, names: Iterable[str], context: RequestContext) -> frozenset[str]:
+    """Missing topics that would be created, if the client had the permission on the cluster or the topic."""
+    if not request.allow_auto_topic_creation or not context.services.settings.auto_create_topics_enable:
+        return frozenset()
+    known = context.services.cluster.image.topics
+    missing = [name for name in names if name not in known]
+    if not missing or not context.is_denied(Operation.CREATE, ResourceType.CLUSTER, is_logged=False):
+        return frozenset()
+    return context.denied(Operation.CREATE, ResourceType.TOPIC, missing)
+
+
+def _denied(name: str, *, is_internal: bool) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=TopicAuthorizationFailed.code, name=name, is_internal=is_internal)
 
 
 def _wants_all(request: MetadataRequest, context: RequestContext) -> bool:
@@ -139,10 +175,10 @@ def _asked_for(request: MetadataRequest) -> tuple[Collection[Uuid], Collection[s
     return topic_ids, dict.fromkeys(topic.name for topic in requested if topic.name is not None)
 
 
-def _add_operations(topics: Iterable[MetadataResponseTopic]) -> None:
+def _add_operations(topics: Iterable[MetadataResponseTopic], context: RequestContext) -> None:
     for topic in topics:
-        if topic.name is not None:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
+        if topic.name is not None and topic.error_code != TopicAuthorizationFailed.code:
+            topic.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
 
 
 async def _create_missing(names: Iterable[str], context: RequestContext, *, may_create: bool) -> dict[str, KafkaError]:
@@ -196,10 +232,12 @@ def _rejection_of_name(name: str) -> KafkaError | None:
     return None
 
 
-def _describe_by_id(topic_id: Uuid, image: ClusterImage) -> MetadataResponseTopic:
+def _describe_by_id(topic_id: Uuid, image: ClusterImage, denied: Container[str]) -> MetadataResponseTopic:
+    """Names of topics that the client may not describe are not told; the id is no secret."""
     topic = image.topic_by_id(topic_id)
-    if topic is None:
-        return MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=topic_id)
+    if topic is None or topic.name in denied:
+        error = UnknownTopicId if topic is None else TopicAuthorizationFailed
+        return MetadataResponseTopic(error_code=error.code, name=None, topic_id=topic_id)
     return _describe(topic, image)
 
 

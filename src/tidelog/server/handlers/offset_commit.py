@@ -2,8 +2,15 @@
 
 from collections.abc import Iterable
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.image import ClusterImage
-from tidelog.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
+from tidelog.errors import (
+    GroupAuthorizationFailed,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -24,9 +31,16 @@ def handle_offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Deferred[OffsetCommitResponse]:
     image, uses_ids = context.services.cluster.image, context.version >= TOPIC_IDS_FROM_VERSION
-    known, rejected = [], []
     for topic in request.topics:
         _complete(topic, image, uses_ids=uses_ids)
+    if context.is_denied(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _failed(request, GroupAuthorizationFailed())
+    denied = context.denied(Operation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics if topic.name))
+    known, rejected = [], []
+    for topic in request.topics:
+        if topic.name in denied:
+            rejected.append(_answered(topic, _indexes(topic), TopicAuthorizationFailed))
+            continue
         partitions, unknown = divide(topic, image)
         if partitions:
             topic.partitions = partitions
@@ -53,11 +67,12 @@ def _complete(topic: OffsetCommitRequestTopic, image: ClusterImage, *, uses_ids:
 
 
 def _failed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
-    topics = [
-        _answered(topic, (partition.partition_index for partition in topic.partitions), type(error))
-        for topic in request.topics
-    ]
+    topics = [_answered(topic, _indexes(topic), type(error)) for topic in request.topics]
     return OffsetCommitResponse(topics=topics)
+
+
+def _indexes(topic: OffsetCommitRequestTopic) -> Iterable[int]:
+    return (partition.partition_index for partition in topic.partitions)
 
 
 def _answered(

@@ -1,7 +1,16 @@
 """OffsetFetch (API key 9): returns committed offsets of groups."""
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.image import ClusterImage
-from tidelog.errors import NO_ERROR, CoordinatorNotAvailable, KafkaError, NotCoordinator, UnknownTopicId
+from tidelog.errors import (
+    NO_ERROR,
+    CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
+    KafkaError,
+    NotCoordinator,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+)
 from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -40,10 +49,45 @@ def handle_offset_fetch(request: OffsetFetchRequest, context: RequestContext) ->
 
     def begin(group: OffsetFetchRequestGroup) -> Deferred[OffsetFetchResponse]:
         reply = Deferred(lambda error: _failed(group.group_id, error))
+        if context.is_denied(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+            reply.fail(GroupAuthorizationFailed())
+            return reply
+        denied = _extract_denied(group, context)
         context.services.groups.fetch_offsets(group, reply, require_stable=request.require_stable)
-        return reply
+        if context.services.authorizer is None:
+            return reply
+        return reply.map(lambda response: _without_denied_topics(response, denied, context))
 
     return begin_each(groups, begin, finish, context)
+
+
+def _extract_denied(group: OffsetFetchRequestGroup, context: RequestContext) -> list[OffsetFetchResponseTopics]:
+    """Remove topics that the client may not describe, and return their answers."""
+    names = (topic.name for topic in group.topics or ())
+    denied = context.denied(Operation.DESCRIBE, ResourceType.TOPIC, names)
+    if not denied or group.topics is None:
+        return []
+    rejected = [topic for topic in group.topics if topic.name in denied]
+    group.topics = [topic for topic in group.topics if topic.name not in denied]
+    code = TopicAuthorizationFailed.code
+    return [
+        OffsetFetchResponseTopics(
+            name=topic.name, partitions=[_rejected(index, code) for index in topic.partition_indexes]
+        )
+        for topic in rejected
+    ]
+
+
+def _without_denied_topics(
+    response: OffsetFetchResponse, rejected: list[OffsetFetchResponseTopics], context: RequestContext
+) -> OffsetFetchResponse:
+    """All offsets of a group, but those of topics that the client may not describe."""
+    for group in response.groups:
+        if group.error_code == NO_ERROR:
+            names = (topic.name for topic in group.topics)
+            denied = context.denied(Operation.DESCRIBE, ResourceType.TOPIC, names, is_logged=False)
+            group.topics = [topic for topic in group.topics if topic.name not in denied] + rejected
+    return response
 
 
 def _failed(group_id: str, error: KafkaError) -> OffsetFetchResponse:
@@ -116,15 +160,15 @@ def _extract_unknown(group: OffsetFetchRequestGroup, image: ClusterImage) -> lis
     for topic in group.topics:
         topic.name = image.topic_names.get(topic.topic_id, "")
         if not topic.name:
-            partitions = [_of_unknown_topic(index) for index in topic.partition_indexes]
+            partitions = [_rejected(index, UnknownTopicId.code) for index in topic.partition_indexes]
             unknown.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions))
     group.topics = [topic for topic in group.topics if topic.name]
     return unknown
 
 
-def _of_unknown_topic(index: int) -> OffsetFetchResponsePartitions:
+def _rejected(index: int, error_code: int) -> OffsetFetchResponsePartitions:
     return OffsetFetchResponsePartitions(
-        partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=UnknownTopicId.code
+        partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=error_code
     )
 
 

@@ -1,6 +1,7 @@
 """OffsetForLeaderEpoch (API key 23): returns the end offset of an epoch in the leader's log, for truncation (R27)."""
 
-from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.errors import NO_ERROR, KafkaError, TopicAuthorizationFailed
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -15,12 +16,21 @@ from tidelog.types import BrokerId
 def handle_offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
+    """Of brokers with ClusterAction, of clients with Describe on the topic (KIP-320)."""
+    denied = (
+        context.denied(Operation.DESCRIBE, ResourceType.TOPIC, (topic.topic for topic in request.topics))
+        if context.is_denied(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, is_logged=False)
+        else ()
+    )
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=[
-                    _end_of_epoch(request.replica_id, topic.topic, requested, context) for requested in topic.partitions
+                    EpochEndOffset(partition=requested.partition, error_code=TopicAuthorizationFailed.code)
+                    if topic.topic in denied
+                    else _end_of_epoch(request.replica_id, topic.topic, requested, context)
+                    for requested in topic.partitions
                 ],
             )
             for topic in request.topics

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, TypeAlias
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.topic_names import is_internal
 from tidelog.errors import (
     NO_ERROR,
@@ -21,6 +22,7 @@ from tidelog.errors import (
     OutOfOrderSequenceNumber,
     RecordsRejected,
     RequestTimedOut,
+    TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
     UnsupportedCompressionType,
@@ -86,6 +88,8 @@ ProduceOutcome: TypeAlias = (
 
 
 def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceOutcome:
+    if context.services.authorizer is not None and _is_transaction_denied(request, context):
+        return _reject_transaction(request, context)
     if context.connection.is_held or _is_divided(request):
         outcome = _append_in_turn(_with_own_memory(request), context, context.connection.hold())
         return _to_the_end(outcome, request, context)
@@ -100,6 +104,35 @@ def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceO
         _close_if_failed(response, context)
         return None
     return _answer(request, response, appends.waits, context)
+
+
+def _is_transaction_denied(request: ProduceRequest, context: RequestContext) -> bool:
+    batches = (data.records for topic in request.topic_data for data in topic.partition_data)
+    if not any(
+        batch is not None and len(batch) >= HEADER_BYTES and batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT
+        for batch in batches
+    ):
+        return False
+    transactional_id = request.transactional_id
+    return transactional_id is None or context.is_denied(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
+
+
+def _reject_transaction(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    error = TransactionalIdAuthorizationFailed()
+    response = ProduceResponse(
+        [
+            TopicProduceResponse(
+                topic.name, topic.topic_id, [_failed(data.index, error) for data in topic.partition_data]
+            )
+            for topic in request.topic_data
+        ]
+    )
+    if request.acks != 0:
+        return response
+    _close_if_failed(response, context)
+    return None
 
 
 def _is_divided(request: ProduceRequest) -> bool:
@@ -267,6 +300,8 @@ def _append(
     name = (
         topic.name if context.version < TOPIC_IDS_FROM_VERSION else context.services.cluster.topic_name(topic.topic_id)
     )
+    if context.services.authorizer is not None and context.is_denied(Operation.WRITE, ResourceType.TOPIC, name):
+        raise TopicAuthorizationFailed
     batch = data.records
     if appends.acks not in ACKS_ALLOWED:
         raise InvalidRequiredAcks(f"acks={appends.acks}; allowed are 0, 1 and -1")

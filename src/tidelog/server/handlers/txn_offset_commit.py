@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable
 
+from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
     InvalidTxnState,
     KafkaError,
+    TopicAuthorizationFailed,
     TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from tidelog.groups.group import coordinator_error
@@ -32,8 +36,16 @@ ADDS_FROM_VERSION = 5
 
 
 async def handle_txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    if context.is_denied(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return TxnOffsetCommitResponse(topics=_failed(request, TransactionalIdAuthorizationFailed.code))
+    if context.is_denied(Operation.READ, ResourceType.GROUP, request.group_id):
+        return TxnOffsetCommitResponse(topics=_failed(request, GroupAuthorizationFailed.code))
     image = context.services.cluster.image
-    request.topics, rejected = divide_topics(request.topics, image, TxnOffsetCommitRequestTopic, _unknown)
+    denied = context.denied(Operation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    permitted = [topic for topic in request.topics if topic.name not in denied]
+    unauthorized = [topic for topic in request.topics if topic.name in denied]
+    request.topics, rejected = divide_topics(permitted, image, TxnOffsetCommitRequestTopic, _unknown)
+    rejected += _failed_topics(unauthorized, TopicAuthorizationFailed.code)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=merged([], rejected))
     try:
@@ -80,9 +92,15 @@ def _error_for_version(error: KafkaError, version: int) -> KafkaError:
 
 
 def _failed(request: TxnOffsetCommitRequest, error_code: int) -> list[TxnOffsetCommitResponseTopic]:
+    return _failed_topics(request.topics, error_code)
+
+
+def _failed_topics(
+    topics: Iterable[TxnOffsetCommitRequestTopic], error_code: int
+) -> list[TxnOffsetCommitResponseTopic]:
     return [
         _answered(topic.name, (partition.partition_index for partition in topic.partitions), error_code)
-        for topic in request.topics
+        for topic in topics
     ]
 
 

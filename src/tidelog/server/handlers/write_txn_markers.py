@@ -47,6 +47,24 @@ COMMIT_TIMEOUT_S = 30.0
 COORDINATOR_IS_AWAY = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
 
 
+def reject_write_txn_markers(request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        [
+            WritableTxnMarkerResult(
+                marker.producer_id,
+                [
+                    WritableTxnMarkerTopicResult(
+                        topic.name,
+                        [WritableTxnMarkerPartitionResult(index, error.code) for index in topic.partition_indexes],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
 def handle_write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> Deferred[WriteTxnMarkersResponse] | Coroutine[Any, Any, WriteTxnMarkersResponse]:

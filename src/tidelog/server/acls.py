@@ -1,0 +1,279 @@
+"""ACLs in the coordination store: cached in the authorizer, changed with versions, followed by watches (AclAuthorizer).
+
+A change and its notification are one transaction. Every broker watches the notifications, and reads the ACLs that they
+name; after a new session, or if notifications are missing, it reads all of them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from tidelog.authorization.acls import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    PatternType,
+    ResourcePattern,
+    binding_mistake,
+)
+from tidelog.authorization.authorizer import Authorizer
+from tidelog.cluster import acl_znodes
+from tidelog.cluster.znode_json import MalformedNode
+from tidelog.controller.store_errors import store_errors_for_clients
+from tidelog.errors import InvalidRequest, KafkaError, RequestTimedOut
+from tidelog.store.interface import (
+    BadVersion,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    Operation,
+    SessionExpired,
+    Set,
+    Store,
+    StoreError,
+    WatchEvent,
+)
+
+logger = logging.getLogger(__name__)
+audit = logging.getLogger("tidelog.audit")
+
+RETRY_PAUSE_S = 0.5
+MAX_ATTEMPTS = 10
+KEPT_NOTIFICATIONS = 100
+"""Older notifications are deleted: every live broker has read them, or reads everything."""
+
+SEQUENCE_DIGITS = 10
+Entries = frozenset[AclEntry]
+
+
+class Acls:
+    """One reader at a time: the rules of the authorizer never go back in time."""
+
+    def __init__(self, authorizer: Authorizer, store: Callable[[], Store]) -> None:
+        self._authorizer = authorizer
+        self._store = store
+        self._reading = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._session: Store | None = None
+        self._watched: dict[str, Store] = {}
+        self._last_names: dict[str, str] = {}
+
+    # Reading
+
+    async def load(self) -> None:
+        """Read all ACLs. Raises StoreError; until then no request may be served."""
+        store = self._store()
+        await _create_paths(store)
+        async with self._reading:
+            await self._reload(store)
+
+    async def run(self) -> None:
+        """Follow changes in the current session, then in the next one, until cancelled."""
+        while True:
+            try:
+                await self._follow()
+            except StoreError as error:
+                if not isinstance(error, SessionExpired):  # Membership logs that
+                    logger.warning("cannot read ACLs, retrying reason=%s", error)
+            except Exception:
+                logger.exception("cannot read ACLs, retrying")
+            self._watched.clear()
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _follow(self) -> None:
+        store = self._store()
+        if store is not self._session:
+            self._session = store
+            store.on_session_end(self._changed.set)
+        await _create_paths(store)
+        async with self._reading:
+            await self._reload(store)
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self.catch_up(store)
+
+    async def catch_up(self, store: Store | None = None) -> None:
+        """Apply all changes up to now. Raises StoreError."""
+        store = store or self._store()
+        async with self._reading:
+            new: list[str] = []
+            for root in acl_znodes.CHANGES.values():
+                names = await self._notifications(store, root)
+                last = self._last_names.get(root, "")
+                found = [name for name in names if name > last]
+                if found and last and _number(found[0]) != _number(last) + 1:
+                    await self._reload(store)
+                    return
+                new += [f"{root}/{name}" for name in found]
+            if new:
+                await self._apply(store, new)
+
+    async def _notifications(self, store: Store, root: str) -> list[str]:
+        """List the notifications, and watch for the next one unless a watch is set."""
+        if self._watched.get(root) is store:
+            names = await store.children(root)
+        else:
+            names = await store.children(root, self._on_change)
+            self._watched[root] = store
+        return [name for name in names if name[-SEQUENCE_DIGITS:].isdigit()]
+
+    def _on_change(self, event: WatchEvent) -> None:
+        self._watched.pop(event.path, None)
+        self._changed.set()
+
+    async def _apply(self, store: Store, paths: Sequence[str]) -> None:
+        try:
+            nodes = await store.get_many(paths)
+            if None in nodes:
+                raise MalformedNode("a notification was deleted before it was read")
+            changed = {
+                acl_znodes.decode_change(node.data if node else b"", path): None
+                for path, node in zip(paths, nodes, strict=True)
+            }
+        except MalformedNode:
+            await self._reload(store)
+            return
+        for pattern, entries in (await self._read(store, list(changed))).items():
+            self._authorizer.replace(pattern, entries)
+            logger.info("ACLs changed resource=%s entries=%d", pattern, len(entries))
+        for path in paths:
+            root, _, name = path.rpartition("/")
+            self._last_names[root] = max(name, self._last_names.get(root, ""))
+
+    async def _reload(self, store: Store) -> None:
+        """Notifications are listed first: a change in between is read twice, and not missed."""
+        last_names = {}
+        for root in acl_znodes.CHANGES.values():
+            names = await self._notifications(store, root)
+            last_names[root] = names[-1] if names else ""
+        patterns = [
+            ResourcePattern(kind, name, pattern_type)
+            for pattern_type, root in acl_znodes.ROOTS.items()
+            for kind in acl_znodes.RESOURCE_TYPES
+            for name in await store.children(f"{root}/{kind.title}")
+        ]
+        self._authorizer.replace_all(await self._read(store, patterns))
+        self._last_names = last_names
+
+    async def _read(self, store: Store, patterns: Sequence[ResourcePattern]) -> dict[ResourcePattern, Entries]:
+        paths = list(map(acl_znodes.acls_path, patterns))
+        nodes = await store.get_many(paths) if paths else []
+        return {
+            pattern: self._decode(pattern, node, path)
+            for pattern, node, path in zip(patterns, nodes, paths, strict=True)
+        }
+
+    def _decode(self, pattern: ResourcePattern, node: Node | None, path: str) -> Entries:
+        """ACLs that cannot be read keep their last value: a Deny rule must not vanish."""
+        if node is None:
+            return frozenset()
+        try:
+            return acl_znodes.decode_acls(node.data, path)
+        except MalformedNode as error:
+            logger.warning("ignored malformed ACLs in store reason=%s", error)
+            return self._authorizer.patterns.get(pattern, frozenset())
+
+    # Writing
+
+    async def create(self, bindings: Sequence[AclBinding], author: str) -> list[KafkaError | None]:
+        """One outcome per binding, in order. The rules are in effect on this broker on return."""
+        outcomes: list[KafkaError | None] = []
+        wanted: dict[ResourcePattern, set[AclEntry]] = {}
+        for binding in bindings:
+            mistake = binding_mistake(binding)
+            outcomes.append(None if mistake is None else InvalidRequest(mistake))
+            if mistake is None:
+                wanted.setdefault(binding.pattern, set()).add(binding.entry)
+        failures: dict[ResourcePattern, KafkaError] = {}
+        for pattern, entries in wanted.items():
+            try:
+                await self._change(pattern, lambda current, new=entries: current | new)  # type: ignore[misc]
+            except KafkaError as error:
+                failures[pattern] = error.as_value()
+            else:
+                for entry in entries:
+                    audit.info("ACL created by=%s acl=%s", author, AclBinding(pattern, entry))
+        await self._take_effect()
+        return [outcome or failures.get(binding.pattern) for binding, outcome in zip(bindings, outcomes, strict=True)]
+
+    async def delete(self, filters: Sequence[AclFilter], author: str) -> list[list[AclBinding]]:
+        """The deleted bindings of each filter. Raises KafkaError if the store cannot be asked."""
+        with store_errors_for_clients():
+            await self.catch_up()
+        deleted: list[list[AclBinding]] = [[] for _ in filters]
+        for pattern in list(self._authorizer.patterns):
+            matching = [(index, each) for index, each in enumerate(filters) if each.matches_pattern(pattern)]
+            if not matching:
+                continue
+            selected = [each for _, each in matching]
+            for entry in await self._change(pattern, lambda current, by=selected: _kept(current, by)):  # type: ignore[misc]
+                audit.info("ACL deleted by=%s acl=%s", author, AclBinding(pattern, entry))
+                for index, each in matching:
+                    if each.matches_entry(entry):
+                        deleted[index].append(AclBinding(pattern, entry))
+        await self._take_effect()
+        return deleted
+
+    async def _take_effect(self) -> None:
+        with store_errors_for_clients():
+            await self.catch_up()
+
+    async def _change(self, pattern: ResourcePattern, changed: Callable[[Entries], Iterable[AclEntry]]) -> Entries:
+        """Write the ACLs of a pattern; returns those that were removed. Raises RequestTimedOut and store errors."""
+        path = acl_znodes.acls_path(pattern)
+        with store_errors_for_clients():
+            for _ in range(MAX_ATTEMPTS):
+                node = await self._store().exists(path)
+                current = frozenset() if node is None else _decoded(node, path)
+                entries = frozenset(changed(current))
+                if entries == current or await self._write(pattern, entries, node):
+                    return current - entries
+        raise RequestTimedOut(f"the ACLs of {pattern} kept changing")
+
+    async def _write(self, pattern: ResourcePattern, entries: Entries, node: Node | None) -> bool:
+        """False if another writer was faster."""
+        path, data = acl_znodes.acls_path(pattern), acl_znodes.encode_acls(entries)
+        write: Operation
+        if node is None:
+            write = Create(path, data)
+        else:
+            write = Set(path, data, node.version) if entries else Delete(path, node.version)
+        notify = Create(acl_znodes.change_path(pattern), acl_znodes.encode_change(pattern), sequential=True)
+        old = await self._old_notifications(pattern.pattern_type)
+        try:
+            await self._store().multi([write, *map(Delete, old), notify])
+        except (BadVersion, NodeExists, NoNode):
+            return False
+        return True
+
+    async def _old_notifications(self, pattern_type: PatternType) -> list[str]:
+        root = acl_znodes.CHANGES[pattern_type]
+        return [f"{root}/{name}" for name in (await self._store().children(root))[:-KEPT_NOTIFICATIONS]]
+
+
+def _kept(current: Entries, filters: Sequence[AclFilter]) -> Entries:
+    return frozenset(entry for entry in current if not any(each.matches_entry(entry) for each in filters))
+
+
+def _decoded(node: Node, path: str) -> Entries:
+    try:
+        return acl_znodes.decode_acls(node.data, path)
+    except MalformedNode as error:
+        raise InvalidRequest(f"the ACLs in the store cannot be read, and are not overwritten: {error}") from error
+
+
+def _number(name: str) -> int:
+    return int(name[-SEQUENCE_DIGITS:])
+
+
+async def _create_paths(store: Store) -> None:
+    nodes = await store.get_many(acl_znodes.ACL_PATHS)
+    for path, node in zip(acl_znodes.ACL_PATHS, nodes, strict=True):
+        if node is None:
+            try:
+                await store.create(path)
+            except NodeExists:  # another broker creates the same nodes
+                continue

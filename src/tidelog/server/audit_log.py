@@ -1,0 +1,35 @@
+"""Audit log: lines about denied requests, in a logger of their own (`tidelog.audit`), limited in rate."""
+
+import logging
+
+from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.server.peer_error_log import PeerErrorLog
+from tidelog.server.session import Session
+
+logger = logging.getLogger("tidelog.audit")
+
+DENIALS_PER_MINUTE = 30
+"""Lines for each principal: a client that retries without end must not fill the disk."""
+
+
+class AuditLog:
+    def __init__(self) -> None:
+        self._limit = PeerErrorLog(logger, DENIALS_PER_MINUTE)
+        self.denied_count = 0
+
+    def denied(
+        self, session: Session, client_id: str | None, operation: Operation, resource: ResourceType, name: str
+    ) -> None:
+        self.denied_count += 1
+        principal = str(session.principal)
+        if self._limit.should_log(principal):
+            logger.warning(
+                "denied principal=%s host=%s listener=%s operation=%s resource=%s:%s client_id=%s",
+                principal,
+                session.host,
+                session.listener,
+                operation.title,
+                resource.title,
+                name,
+                client_id,
+            )
