@@ -1,14 +1,12 @@
 """Response fields that several handlers share: errors, authorized operations, partitions, brokers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from tidelog.authorization.acls import ResourceType
 from tidelog.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.configs import ConfigOutcome
 from tidelog.errors import NO_ERROR, InvalidProducerEpoch, KafkaError, LeaderNotAvailable, ProducerFenced
-from tidelog.server.dispatch import RequestContext
 from tidelog.types import NO_BROKER
 
 
@@ -29,10 +27,10 @@ class _DescribedGroup(Protocol):
     authorized_operations: int
 
 
-def add_group_operations(groups: Iterable[_DescribedGroup], context: RequestContext) -> None:
+def add_group_operations(groups: Iterable[_DescribedGroup], operations_of: Callable[[str], int]) -> None:
     for group in groups:
         if group.error_code == NO_ERROR:
-            group.authorized_operations = context.authorized_operations(ResourceType.GROUP, group.group_id)
+            group.authorized_operations = operations_of(group.group_id)
 
 
 def altered_fields(outcome: ConfigOutcome) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """ConsumerGroupDescribe (API key 69): describes consumer groups, members, current and target assignments (KIP-848)."""
 
+from functools import partial
+
 from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.errors import GroupAuthorizationFailed, KafkaError, TopicAuthorizationFailed
 from tidelog.protocol.messages.consumer_group_describe import (
@@ -19,7 +21,7 @@ def handle_consumer_group_describe(
     def finish(parts: list[ConsumerGroupDescribeResponse]) -> ConsumerGroupDescribeResponse:
         groups = [group for part in parts for group in part.groups]
         if request.include_authorized_operations:
-            add_group_operations(groups, context)
+            add_group_operations(groups, partial(context.authorized_operations, ResourceType.GROUP))
         if context.services.authorizer is not None:
             groups = [_without_denied(group, context) for group in groups]
         return ConsumerGroupDescribeResponse(groups=groups)

@@ -1,5 +1,7 @@
 """DescribeGroups (API key 15): describes classic groups and their members."""
 
+from functools import partial
+
 from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.errors import GroupAuthorizationFailed, KafkaError
 from tidelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -13,7 +15,7 @@ def handle_describe_groups(request: DescribeGroupsRequest, context: RequestConte
     def finish(parts: list[DescribeGroupsResponse]) -> DescribeGroupsResponse:
         groups = [group for part in parts for group in part.groups]
         if request.include_authorized_operations:
-            add_group_operations(groups, context)
+            add_group_operations(groups, partial(context.authorized_operations, ResourceType.GROUP))
         return DescribeGroupsResponse(groups=groups)
 
     def begin(group_id: str) -> Deferred[DescribeGroupsResponse]:
