@@ -21,7 +21,7 @@ from tidelog.runtime.side_tasks import SideTasks
 from tidelog.runtime.turns import Turns
 from tidelog.runtime.workers import Workers
 from tidelog.server.acls import Acls
-from tidelog.server.audit_log import AuditLog
+from tidelog.server.denial_log import DenialLog
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.control_plane import ControlPlane
@@ -61,7 +61,7 @@ class Services:
     """None: everybody may do everything."""
     acls: Acls | None = None
     """The rules of the authorizer."""
-    audit: AuditLog = field(default_factory=AuditLog)
+    audit: DenialLog = field(default_factory=DenialLog)
     clock: Clock = field(init=False)
     workers: Workers = field(init=False)
     large_messages: Workers = field(init=False)

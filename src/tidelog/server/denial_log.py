@@ -1,4 +1,4 @@
-"""Audit log: lines about denied requests, in a logger of their own (`tidelog.audit`), limited in rate."""
+"""Denied requests as lines of the audit log, in a logger of their own (`tidelog.audit`), limited in rate."""
 
 import logging
 
@@ -12,7 +12,7 @@ DENIALS_PER_MINUTE = 30
 """Lines for each principal: a client that retries without end must not fill the disk."""
 
 
-class AuditLog:
+class DenialLog:
     def __init__(self) -> None:
         self._limit = PeerErrorLog(logger, DENIALS_PER_MINUTE)
         self.denied_count = 0
