@@ -12,8 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tidelog.config.loading import SettingsError
-from tidelog.testing import Cluster
-from tidelog.testing.cluster import ClusterError
+from tidelog.testing import Cluster, ClusterError
 
 pytestmark = pytest.mark.clients
 

@@ -54,6 +54,35 @@ def test_a_broker_is_killed(kafka):
 
 def test_the_next_test_has_all_brokers(kafka):
     assert kafka.running == [1, 2]
+
+@pytest.mark.kafka(brokers=1, process=True)
+def test_in_a_process_of_its_own(kafka):
+    create(kafka, "tides")
+    assert topics(kafka) == {"tides": 4}
+"""
+
+SHARED = """
+import pytest
+
+pytestmark = pytest.mark.kafka(brokers=1)
+seen = []
+
+def test_first(kafka_module, kafka_session):
+    kafka_module.on("Produce").drop()
+    seen.append(kafka_module)
+    assert (kafka_module.brokers, kafka_session.brokers) == (1, 2)
+    assert kafka_module is not kafka_session
+
+def test_second_sees_the_same_cluster(kafka_module):
+    assert kafka_module is seen[0]
+
+class TestOne:
+    def test_it(self, kafka_class):
+        seen.append(kafka_class)
+
+class TestOther:
+    def test_it(self, kafka_class):
+        assert kafka_class is not seen[1]
 """
 
 WRONG = """
@@ -88,13 +117,19 @@ def _run(
 
 @pytest.mark.clients
 def test_fixture_marker_and_ini_option(tmp_path: Path) -> None:
-    run = _run(tmp_path, TESTS, "tidelog_brokers = 2")
-    assert "6 passed" in run.stdout, run.stdout
+    run = _run(tmp_path, TESTS, "tidelog_brokers = 2\ntidelog_settings =\n    num.partitions=4")
+    assert "7 passed" in run.stdout, run.stdout
+
+
+@pytest.mark.clients
+def test_clusters_that_several_tests_share(tmp_path: Path) -> None:
+    run = _run(tmp_path, SHARED, "tidelog_brokers = 2")
+    assert "4 passed" in run.stdout, run.stdout
 
 
 def test_a_wrong_marker_gets_one_sentence(tmp_path: Path) -> None:
     run = _run(tmp_path, WRONG)
-    assert "@pytest.mark.kafka takes brokers= and settings= only" in run.stdout
+    assert "@pytest.mark.kafka takes brokers=, settings= and process= only" in run.stdout
     assert "the number of brokers must be 1 or more, not 'many'" in run.stdout
     assert "2 errors" in run.stdout
 

@@ -57,6 +57,12 @@ class SocketChannel:
     def backlog_memory_bytes(self) -> int:
         return self.backlog_bytes - self.file_backlog_bytes
 
+    @property
+    def local_port(self) -> int:
+        """Port of this end."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
     def close(self, reason: str) -> None:
         if self.is_closed:
             return

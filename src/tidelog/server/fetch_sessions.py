@@ -327,6 +327,11 @@ class FetchSessionCache:
             evictions=self._evictions,
         )
 
+    def partitions_of(self, session_id: int) -> list[CachedPartition]:
+        """What an incremental fetch of this session asks for without naming it; empty if there is no such session."""
+        session = self._sessions.get(session_id)
+        return [] if session is None else list(session.entries.values())
+
     def begin(self, request: FetchRequest, reader: Reader) -> AnyFetch:
         """Create the fetch of a request. Raises an error that makes the reader send a full fetch request."""
         if request.session_epoch in (FULL_EPOCH, FINAL_EPOCH):

@@ -1,23 +1,55 @@
-"""Test kit: Kafka clusters inside the process of a test, on real sockets, with records in memory.
+"""Test kit: Kafka clusters for tests, on real sockets, with records in memory, and faults by name.
 
 from tidelog.testing import Cluster
 
 with Cluster(brokers=1) as kafka:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+Public is what `__all__` lists. The modules of this package are internal.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidelog.testing.cluster import Cluster
+    from tidelog.testing.cluster import Cluster, ClusterClock, ClusterError
+    from tidelog.testing.cluster_view import Group, Member, OpenTransaction, TopicRecord
+    from tidelog.testing.on_request import OnRequest, Rule
+    from tidelog.testing.request_parts import RecordedRequest
+    from tidelog.testing.topic_view import TopicView
 
-__all__ = ["Cluster"]
+__all__ = [
+    "Cluster",
+    "ClusterClock",
+    "ClusterError",
+    "Group",
+    "Member",
+    "OnRequest",
+    "OpenTransaction",
+    "RecordedRequest",
+    "Rule",
+    "TopicRecord",
+    "TopicView",
+]
+
+_MODULES = {
+    "Cluster": "cluster",
+    "ClusterClock": "cluster",
+    "ClusterError": "cluster",
+    "Group": "cluster_view",
+    "Member": "cluster_view",
+    "OnRequest": "on_request",
+    "OpenTransaction": "cluster_view",
+    "RecordedRequest": "request_parts",
+    "Rule": "on_request",
+    "TopicRecord": "cluster_view",
+    "TopicView": "topic_view",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Imported on first use: pytest loads the plugin of this package in every run, also where nobody needs a broker."""
-    if name != "Cluster":
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tidelog.testing.cluster import Cluster
-
-    return Cluster
+    return getattr(import_module(f"tidelog.testing.{module}"), name)

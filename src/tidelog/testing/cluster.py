@@ -1,30 +1,27 @@
-"""Cluster of brokers for tests, in a background thread of this process."""
+"""Cluster of brokers for tests."""
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
-from tidelog.testing.machines import Machines
-from tidelog.testing.processes import ProcessLoop
+from tidelog.testing.cluster_view import Group, OpenTransaction
+from tidelog.testing.fault_controls import FaultControls
+from tidelog.testing.host import ClusterError, Host, ThreadHost
+from tidelog.testing.on_request import OnRequest
+from tidelog.testing.request_parts import RecordedRequest, api_named
+from tidelog.testing.request_script import RequestFilter
+from tidelog.testing.topic_view import TopicView
 
-T = TypeVar("T")
-
-TIMEOUT_S = 60.0
-"""No call waits longer. A cluster that needs more has failed."""
-
-
-class ClusterError(Exception):
-    """The cluster cannot do this. The message is one sentence."""
+__all__ = ["Cluster", "ClusterError"]
 
 
-class Cluster:
+class Cluster(FaultControls):
     """`with Cluster(brokers=3) as kafka:` or `async with`; clients connect to `kafka.bootstrap_servers`.
 
-    Brokers have the ids 1 to `brokers`. Methods block; the cluster itself runs in its own thread.
+    Brokers have the ids 1 to `brokers`. Methods block; the cluster itself runs in its own thread, or in its own
+    process.
     """
 
     def __init__(
@@ -33,50 +30,50 @@ class Cluster:
         *,
         directory: "str | Path | None" = None,
         settings: Mapping[str, object] | None = None,
+        process: bool = False,
     ) -> None:
         """`directory`: records are in files below it, which stay; else they are in memory.
 
         `settings`: broker settings with Kafka's names, such as {"num.partitions": 3}.
+        `process`: brokers run in one background process, where busy threads of the test do not slow them down.
         """
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
-        self.brokers = brokers
+        super().__init__(brokers)
         self._directory = None if directory is None else Path(directory)
         self._settings = {name: _text(value) for name, value in (settings or {}).items()}
-        self._loop: ProcessLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._machines: Machines | None = None
+        self._is_process = process
+        self._host: Host | None = None
+        self._addresses: list[str] = []
 
     # Life
 
     def open(self) -> "Cluster":
         """Start all brokers; on return they take requests."""
-        if self._machines is not None:
+        if self._host is not None:
             raise ClusterError("the cluster runs already")
         self._check_directory()
-        self._machines = machines = Machines(self.brokers, self._directory, self._settings)
-        self._loop = ProcessLoop()
-        self._thread = threading.Thread(target=self._run_loop, args=[self._loop], name="tidelog-testing", daemon=True)
-        self._thread.start()
+        self._host = self._new_host()
         try:
-            self._do(machines.open())
+            self._host.open()
+            self._addresses = self._call("machines.addresses")
         except BaseException:
             self.close()
             raise
         return self
 
+    def _new_host(self) -> Host:
+        if not self._is_process:
+            return ThreadHost(self.brokers, self._directory, self._settings)
+        from tidelog.testing.process_host import ProcessHost
+
+        return ProcessHost(self.brokers, self._directory, self._settings)
+
     def close(self) -> None:
-        """Stop all brokers and the thread. A closed cluster may be opened again, and is then empty."""
-        machines, loop, thread = self._machines, self._loop, self._thread
-        if machines is None or loop is None or thread is None:
-            return
-        try:
-            self._do(machines.close())
-        finally:
-            self._machines = self._loop = self._thread = None
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(TIMEOUT_S)
-            machines.release_ports()
+        """Stop all brokers. A closed cluster may be opened again, and is then empty."""
+        host, self._host = self._host, None
+        if host is not None:
+            host.close()
 
     def __enter__(self) -> "Cluster":
         return self.open()
@@ -94,55 +91,86 @@ class Cluster:
     ) -> None:
         await asyncio.to_thread(self.close)
 
+    def reset(self) -> None:
+        """Make the cluster as new, with all brokers, on the same addresses. Clients lose their connections."""
+        self._call("reset")
+
     # Use
 
     @property
     def bootstrap_servers(self) -> str:
         """Addresses of all brokers, as clients take them: `127.0.0.1:40001,127.0.0.1:40002`."""
-        return ",".join(self._opened.addresses)
+        self._require_open()
+        return ",".join(self._addresses)
 
     @property
-    def running(self) -> list[int]:
-        """Ids of the brokers that run."""
-        return self._opened.running()
+    def clock(self) -> "ClusterClock":
+        """Time of the brokers."""
+        return ClusterClock(self)
 
-    def reset(self) -> None:
-        """Make the cluster as new, with all brokers, on the same addresses. Clients lose their connections."""
-        self._do(self._opened.reset())
+    # Requests
 
-    def kill(self, broker_id: int) -> None:
-        """End a broker as `kill -9` does. The others notice at once."""
-        self._check(broker_id, is_running=True)
-        self._do(_call(self._opened.kill, broker_id))
+    def on(
+        self,
+        api: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        client_id: str | None = None,
+        broker: int | None = None,
+        from_brokers: bool = False,
+    ) -> OnRequest:
+        """Requests of clients (or of brokers) with this name in Kafka's protocol that are about all of this.
 
-    def stop(self, broker_id: int) -> None:
-        """End a broker in good order: its leaders move to other brokers first."""
-        self._check(broker_id, is_running=True)
-        self._do(self._opened.stop(broker_id))
+        kafka.on("Produce", topic="t").fail("NOT_ENOUGH_REPLICAS", times=2)
+        """
+        wanted = RequestFilter(
+            api_named(api).name, topic, partition, group, transactional_id, client_id, broker, from_brokers
+        )
+        return OnRequest(self._call, wanted)
 
-    def start(self, broker_id: int) -> None:
-        """Start a killed or stopped broker again, with its records, on its address."""
-        self._check(broker_id, is_running=False)
-        self._do(self._opened.start([broker_id]))
+    def requests(self, api: str | None = None, *, from_brokers: bool = False) -> list[RecordedRequest]:
+        """Requests that arrived since the start or the last reset, the last 10,000 of them, in their order."""
+        name = None if api is None else api_named(api).name
+        found: list[RecordedRequest] = self._call("script.requests", name, from_brokers=from_brokers)
+        return found
 
-    def restart(self, broker_id: int) -> None:
-        """Stop and start."""
-        self.stop(broker_id)
-        self.start(broker_id)
+    # Contents
+
+    def topic(self, name: str) -> TopicView:
+        """Records of a topic."""
+        return TopicView(self._call, name)
+
+    def topics(self) -> list[str]:
+        """Names of all topics, without internal ones."""
+        found: list[str] = self._call("view.topics")
+        return found
+
+    def groups(self) -> dict[str, Group]:
+        """Consumer groups by id."""
+        found: dict[str, Group] = self._call("view.groups")
+        return found
+
+    def transactions(self) -> list[OpenTransaction]:
+        """Transactions that are neither committed nor aborted."""
+        found: list[OpenTransaction] = self._call("view.transactions")
+        return found
 
     # Internals
 
-    @property
-    def _opened(self) -> Machines:
-        if self._machines is None:
+    def _require_open(self) -> Host:
+        if self._host is None:
             raise ClusterError("the cluster does not run: use it in `with Cluster() as kafka:`, or call open() first")
-        return self._machines
+        return self._host
 
-    def _check(self, broker_id: int, *, is_running: bool) -> None:
-        if broker_id not in self._opened.ids():
-            raise ClusterError(f"there is no broker {broker_id!r}; the brokers are 1 to {self.brokers}")
-        if (broker_id in self.running) != is_running:
-            raise ClusterError(f"broker {broker_id} {'does not run' if is_running else 'runs already'}")
+    def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        host = self._require_open()
+        result = host.call(name, *arguments, **named)
+        if host.has_mistakes:
+            raise ClusterError("; ".join(host.call("take_mistakes")))
+        return result
 
     def _check_directory(self) -> None:
         """Never mix with, or delete, what somebody else has written."""
@@ -151,29 +179,28 @@ class Cluster:
             if any(self._directory.iterdir()):
                 raise ClusterError(f"{self._directory} is not empty; a test cluster needs a directory of its own")
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        assert self._loop is not None
-        if self._thread is threading.current_thread():
-            work.close()
-            raise ClusterError("a cluster cannot be called from its own thread")
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result(TIMEOUT_S)
-        except TimeoutError as error:
-            raise ClusterError(f"the cluster did not do this within {TIMEOUT_S:.0f} s; its log says why") from error
 
-    @staticmethod
-    def _run_loop(loop: ProcessLoop) -> None:
-        try:
-            loop.run_forever()
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.run_until_complete(loop.shutdown_default_executor())
-        finally:
-            loop.close()
+class ClusterClock:
+    """Time of the brokers of a cluster. It runs like real time, and can be moved forward."""
 
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
-async def _call(work: Any, *arguments: object) -> Any:
-    return work(*arguments)
+    def advance(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Let this much time pass for the brokers at once: retention, session and transaction time-outs happen now.
+
+        Clients know nothing of it: to brokers they were silent for so long.
+        """
+        total_s = seconds + 60 * minutes + 3600 * hours + 86400 * days
+        if total_s <= 0:
+            raise ValueError("time moves forward: advance(seconds=..., minutes=..., hours=..., days=...)")
+        self._cluster._call("advance", total_s)
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, as brokers stamp records."""
+        now_ms: int = self._cluster._call("machines.clock.now_ms")
+        return now_ms
 
 
 def _text(value: object) -> str:
