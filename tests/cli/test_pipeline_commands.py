@@ -93,7 +93,7 @@ def test_every_template_is_written_and_has_no_mistake(tmp_path: Path, template: 
     assert "tidelog pipeline run mine.toml --once" in text
     assert "FILE" not in text
     (tmp_path / "customers.csv").touch()
-    checked = good(tmp_path, "pipeline", "check", "mine.toml", "--offline")
+    checked = good(tmp_path, "pipeline", "check", "mine.toml", "--offline", "--no-spark")
     assert checked.startswith(
         f"mine.toml is valid: pipeline {load(tmp_path / 'mine.toml', {'TIDELOG_BOOTSTRAP': NOBODY}).name}, "
     )
@@ -109,12 +109,12 @@ def test_template_is_never_written_over_a_file(tmp_path: Path) -> None:
 
 def test_check_asks_the_cluster_and_says_what_is_missing(tmp_path: Path, broker: RunningBroker) -> None:
     good(tmp_path, "pipeline", "new", "minimal")
-    ended = run(tmp_path, "pipeline", "check", "minimal.toml", bootstrap=broker.address)
+    ended = run(tmp_path, "pipeline", "check", "minimal.toml", "--no-spark", bootstrap=broker.address)
     assert (ended.returncode, ended.stderr) == (1, "")
     said = "topic 'numbers' does not exist; `tidelog topic create numbers` creates it"
     assert ended.stdout == f"minimal.toml:10: sources.numbers.topic: {said}\n1 mistake\n"
     good(tmp_path, "topic", "create", "numbers", bootstrap=broker.address)
-    checked = good(tmp_path, "pipeline", "check", "minimal.toml", bootstrap=broker.address)
+    checked = good(tmp_path, "pipeline", "check", "minimal.toml", "--no-spark", bootstrap=broker.address)
     assert checked == "minimal.toml is valid: pipeline minimal, 1 source, 0 steps, 1 sink\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["minimal.toml"]
 

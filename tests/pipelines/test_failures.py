@@ -148,6 +148,28 @@ CASES: list[tuple[str, Failure]] = [
         "py4j.protocol.Py4JNetworkError: Answer from Java side is empty",
         Failure("Spark's Java process ended unexpectedly"),
     ),
+    (
+        "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: Job aborted due to stage failure: Task 0"
+        " in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (a executor driver):"
+        " java.io.IOException: No space left on device SQLSTATE: XXKST" + PLAN,
+        Failure("No space left on device"),
+    ),
+    (
+        "org.apache.spark.SparkException: Job aborted\nCaused by: java.lang.RuntimeException: in a task\n"
+        "Caused by: java.io.FileNotFoundException: File /data/x.csv does not exist\n"
+        "Caused by: java.lang.NullPointerException: null",
+        Failure("File /data/x.csv does not exist"),
+    ),
+    (
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a.json. SQLSTATE: KD001\n"
+        "Caused by: org.apache.spark.SparkException: [MALFORMED_RECORD_IN_PARSING] Malformed records are detected in"
+        ' record parsing: [x]. SQLSTATE: 22023\nCaused by: java.lang.NumberFormatException: For input string: "x"',
+        Failure('Malformed records are detected in record parsing: [x]: For input string: "x"'),
+    ),
+    (
+        "AnalysisException: Sorting is not supported on streaming DataFrames/Datasets;\n~Sort [key ASC]",
+        Failure("Sorting is not supported on streaming DataFrames/Datasets"),
+    ),
     ("", Failure("Spark gave no reason")),
 ]
 

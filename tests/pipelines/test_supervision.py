@@ -13,6 +13,7 @@ from tidelog.pipelines.running import pipeline_run as running
 from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.running.pipeline_run import INTERRUPTED, Run, session_settings
 from tidelog.pipelines.running.pipeline_state import PipelineState
+from tidelog.pipelines.running.progress import QueryState
 from tidelog.pipelines.running.query_runner import _planned_writers
 from tidelog.pipelines.running.run_options import RunOptions
 from tidelog.pipelines.running.views import with_step_named
@@ -71,8 +72,28 @@ def test_a_source_that_does_not_answer_is_told_once_each_time(tmp_path: Path) ->
 
     runner = supervised([query], tmp_path)
     runner.run(on_progress)
-    assert runner.said == 2 * [
-        "query: no answer from its source for 15 s, retrying; check that the brokers are running"
+    assert runner.said == 2 * ["query: no answer from its source for 8 s, retrying; check that the brokers are running"]
+
+
+@pytest.mark.usefixtures("no_sleep")
+def test_a_query_without_records_is_idle_not_starting(tmp_path: Path) -> None:
+    query = FakeQuery(0, None, is_active=True)
+    states: list[str] = []
+
+    def on_progress(progress: Any) -> None:
+        states.append(progress.queries[0].state)
+        query.status = {"isTriggerActive": False, "message": "Waiting for data to arrive"}
+        if len(states) == 3:
+            query.events = [Event(0)]
+        query.isActive = len(states) < 100
+
+    supervised([query], tmp_path).run(on_progress)
+    assert [state for state, before in zip(states, ["", *states], strict=False) if state != before] == [
+        QueryState.STARTING,
+        QueryState.IDLE,
+        QueryState.RUNNING,
+        QueryState.IDLE,
+        QueryState.DONE,
     ]
 
 

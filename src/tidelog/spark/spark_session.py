@@ -1,5 +1,6 @@
 """Spark session with settings that suit Tidelog, where the user has set nothing."""
 
+import logging
 import os
 import shlex
 import sys
@@ -12,6 +13,7 @@ from tidelog.spark.accelerators.local_files import prepare_local_files
 from tidelog.spark.accelerators.python_launcher import python_command
 from tidelog.spark.accelerators.switches import Accelerator, is_on
 from tidelog.spark.java import choose_java
+from tidelog.spark.spark_master import reject_wrong_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +38,10 @@ LOCAL_FILES_SETTINGS: Mapping[str, str] = {
     ),
 }
 
+NOISY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+
 LOOPBACK_SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -57,6 +63,7 @@ def session(
     """
     from pyspark.sql import SparkSession
 
+    silence_query_loggers()
     given = dict(settings or {})
     builder = SparkSession.builder.appName(app_name)
     is_new = SparkSession.getActiveSession() is None
@@ -70,6 +77,12 @@ def session(
     if is_new and is_on(Accelerator.LOCAL_FILES):
         prepare_local_files(spark)
     return spark
+
+
+def silence_query_loggers() -> None:
+    """PySpark prints every error of a query with its Java stack, as JSON, before it raises the error."""
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).disabled = True
 
 
 def register_source(spark: "SparkSession") -> None:
@@ -89,7 +102,15 @@ def missing_settings(master: str, by_user: Mapping[str, str]) -> dict[str, str]:
         wanted |= LOCAL_SETTINGS
     if is_on_loopback(master):
         wanted |= LOOPBACK_SETTINGS
+    if not has_own_logging(by_user, os.environ):
+        wanted[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     return {name: value for name, value in wanted.items() if name not in by_user}
+
+
+def has_own_logging(by_user: Mapping[str, str], environment: Mapping[str, str]) -> bool:
+    """True if the user configures the logging of Java."""
+    options = (by_user.get("spark.driver.extraJavaOptions", ""), environment.get("SPARK_SUBMIT_OPTS", ""))
+    return any("log4j" in text for text in options) or bool(environment.get("SPARK_CONF_DIR"))
 
 
 def is_local(master: str) -> bool:
@@ -113,6 +134,7 @@ def prepare_environment(master: str | None, given: Mapping[str, str]) -> tuple[s
     """
     by_user = settings_outside(os.environ) | dict(given)
     master = master or by_user.get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
+    reject_wrong_master(master)
     switches.apply_switches(by_user, os.environ)
     choose_java()
     own_python = python_command() if is_local(master) and is_on(Accelerator.PYTHON_LAUNCHER) else sys.executable

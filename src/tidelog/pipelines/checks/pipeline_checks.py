@@ -1,4 +1,4 @@
-"""All checks of a pipeline before Spark starts: the file first, then the machine, then the cluster."""
+"""All checks of a pipeline before it runs: the file first, then the machine, the cluster, and the analysis by Spark."""
 
 import os
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from pathlib import Path
 from tidelog.pipelines.checks.cluster_checks import AskCluster, ask_cluster, check_topics
 from tidelog.pipelines.checks.machine_checks import MachineChecks, check_place, check_spark
 from tidelog.pipelines.checks.reference_checks import check_references
+from tidelog.pipelines.checks.spark_checks import AskSpark
 from tidelog.pipelines.definition.mistakes import Mistake, Mistakes
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Pipeline
 from tidelog.pipelines.definition.parsing import Draft, finished, read_draft
@@ -36,8 +37,10 @@ def check_file(
     state_directory: str | None = None,
     environment: Mapping[str, str] = os.environ,
     ask: AskCluster = ask_cluster,
+    ask_spark: AskSpark | None = None,
 ) -> Checked:
-    """All mistakes at once. `is_offline` skips the checks that need brokers."""
+    """All mistakes at once. `is_offline` skips the checks that need brokers; `ask_spark` analyses a file that has no
+    other mistakes."""
     place = state_directory or default_state_directory()
     try:
         if path.suffix == ".py":
@@ -47,9 +50,10 @@ def check_file(
         return Checked(None, found.mistakes)
     check_references(draft.pipeline, draft.diagnostics, draft.step_positions)
     _check_environment(draft, place, None if is_offline else ask)
-    findings = draft.diagnostics.in_order()
-    is_good = all(found.is_warning for found in findings)
-    return Checked(finished(draft) if is_good else None, findings)
+    if ask_spark is not None and not draft.diagnostics.has_mistakes():
+        ask_spark(finished(draft), draft.diagnostics, draft.step_positions)
+    has_mistakes = draft.diagnostics.has_mistakes()
+    return Checked(None if has_mistakes else finished(draft), draft.diagnostics.in_order())
 
 
 def check(pipeline: AnyPipeline, *, is_offline: bool = False, state_directory: str | None = None) -> list[Mistake]:

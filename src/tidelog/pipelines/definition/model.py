@@ -36,6 +36,15 @@ class SchemaChanges(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
+class OnViolation(StrEnum):
+    """Handling of rows that do not meet an expectation; all are counted."""
+
+    WARN = "warn"
+    DROP = "drop"
+    DEAD_LETTER = "dead_letter"
+    FAIL = "fail"
+
+
 class TableKind(StrEnum):
     PARQUET = "parquet"
     DELTA = "delta"
@@ -99,9 +108,31 @@ class FileSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Expectation:
+    """A condition that every row should meet. A condition that is null is not met."""
+
+    name: str
+    condition: str
+    on_violation: OnViolation = OnViolation.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Expectations of a step or sink, and the topic for rows that do not meet them."""
+
+    expectations: tuple[Expectation, ...] = ()
+    dead_letter_topic: str | None = None
+    dead_letter_bootstrap: str | None = None
+
+    def has_dead_letters(self) -> bool:
+        return any(expectation.on_violation is OnViolation.DEAD_LETTER for expectation in self.expectations)
+
+
+@dataclass(frozen=True, slots=True)
 class SqlStep:
     view: str
     sql: str
+    quality: Quality = Quality()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +143,7 @@ class PythonStep:
     of: str
     function: str
     arguments: Mapping[str, object] = field(default_factory=dict)
+    quality: Quality = Quality()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +157,7 @@ class WindowStep:
     slide: str | None
     group: tuple[str, ...]
     aggregates: Mapping[str, str]
+    quality: Quality = Quality()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +167,7 @@ class DeduplicateStep:
     view: str
     of: str
     columns: tuple[str, ...]
+    quality: Quality = Quality()
 
 
 Step: TypeAlias = SqlStep | PythonStep | WindowStep | DeduplicateStep
@@ -151,6 +185,7 @@ class TopicSink:
     output_mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of `format("tidelog")`, such as kafka.compression.type."""
+    quality: Quality = Quality()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +218,7 @@ class TableSink:
     compaction: Compaction | None = Compaction()
     catalog: Mapping[str, str] = field(default_factory=dict)
     """Iceberg: catalog properties with pyiceberg's names; empty: a SQLite catalog beside the checkpoint."""
+    quality: Quality = Quality()
 
 
 Source: TypeAlias = TopicSource | FileSource

@@ -22,11 +22,13 @@ from tidelog.pipelines.definition.parse_formats import (
     read_topic,
     resolve_location,
 )
+from tidelog.pipelines.definition.parse_quality import read_quality
+from tidelog.pipelines.definition.parse_steps import NO_DEAD_LETTERS
 from tidelog.pipelines.definition.toml_fields import Fields
 
 TARGETS = ("topic", *TableKind)
 TOPIC_ONLY = (*FORMAT_KEYS, "key", "output_mode", "options")
-TABLE_ONLY = ("partition_by", "schema_changes", "dead_letters", "compact", "catalog")
+TABLE_ONLY = ("partition_by", "schema_changes", "compact", "catalog")
 OUTPUT_MODES = ("append", "update", "complete")
 _PARTITION = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?:=\s*(?P<expression>[^\s=].*?)\s*)?", re.DOTALL)
 
@@ -41,15 +43,21 @@ def read_sink(name: str, fields: Fields, context: PipelineContext) -> Sink:
 
 def _topic_sink(name: str, of: str, fields: Fields, context: PipelineContext) -> TopicSink:
     fields.kind = "a sink to a topic"
+    bootstrap = read_bootstrap(fields, context.bootstrap)
+    dead_letters = read_topic(fields, "dead_letters")
+    quality = read_quality(fields, dead_letters, bootstrap)
+    if dead_letters and not quality.has_dead_letters():
+        fields.report("dead_letters", NO_DEAD_LETTERS)
     sink = TopicSink(
         name=name,
         of=of,
-        bootstrap=read_bootstrap(fields, context.bootstrap),
+        bootstrap=bootstrap,
         topic=read_topic(fields, "topic") or "",
         format=read_format_of_topic_sink(fields, context),
         key=fields.text("key"),
         output_mode=_output_mode(fields),
         options=fields.settings("options"),
+        quality=quality,
     )
     fields.finish((*TABLE_ONLY, "schema"))
     return sink
@@ -64,7 +72,10 @@ def _output_mode(fields: Fields) -> str:
 
 def _table_sink(name: str, of: str, kind: TableKind, fields: Fields, context: PipelineContext) -> TableSink:
     fields.kind = f"a sink to {'an' if kind is TableKind.ICEBERG else 'a'} {kind.capitalize()} table"
-    changes, dead_letters = _schema_changes(fields)
+    dead_letters = read_topic(fields, "dead_letters")
+    bootstrap = read_bootstrap(fields, context.bootstrap) if dead_letters else context.bootstrap
+    quality = read_quality(fields, dead_letters, bootstrap)
+    changes = _schema_changes(fields, is_dead_letter_used=quality.has_dead_letters())
     sink = TableSink(
         name=name,
         of=of,
@@ -73,9 +84,10 @@ def _table_sink(name: str, of: str, kind: TableKind, fields: Fields, context: Pi
         partition_by=_partition_by(fields),
         schema_changes=changes,
         dead_letter_topic=dead_letters,
-        dead_letter_bootstrap=read_bootstrap(fields, context.bootstrap) if dead_letters else None,
+        dead_letter_bootstrap=bootstrap if dead_letters else None,
         compaction=_compaction(fields),
         catalog=fields.settings("catalog") if kind is TableKind.ICEBERG else {},
+        quality=quality,
     )
     fields.finish((*TOPIC_ONLY, "catalog", "bootstrap"))
     return sink
@@ -93,14 +105,17 @@ def _location(kind: TableKind, fields: Fields, context: PipelineContext) -> str:
     return text
 
 
-def _schema_changes(fields: Fields) -> tuple[SchemaChanges, str | None]:
+def _schema_changes(fields: Fields, *, is_dead_letter_used: bool) -> SchemaChanges:
     changes = fields.choice("schema_changes", SchemaChanges, SchemaChanges.FAIL)
-    topic = read_topic(fields, "dead_letters")
     if changes is SchemaChanges.DEAD_LETTER and not fields.has("dead_letters"):
         fields.report("schema_changes", "schema_changes = 'dead_letter' needs a topic: dead_letters = 'orders.dead'")
-    if topic and changes is not SchemaChanges.DEAD_LETTER:
-        fields.report("dead_letters", "dead_letters of a table needs schema_changes = 'dead_letter'")
-    return changes, topic
+    if fields.has("dead_letters") and changes is not SchemaChanges.DEAD_LETTER and not is_dead_letter_used:
+        fields.report(
+            "dead_letters",
+            "dead_letters of a table needs schema_changes = 'dead_letter', or an expectation with on_violation ="
+            " 'dead_letter'",
+        )
+    return changes
 
 
 def _partition_by(fields: Fields) -> tuple[PartitionField, ...]:

@@ -1,25 +1,38 @@
 """Parser for the tables [[steps]] of a pipeline file."""
 
 import re
+from dataclasses import replace
 
 from tidelog.pipelines.definition.durations import duration_ms, positive_interval
-from tidelog.pipelines.definition.model import DeduplicateStep, PythonStep, SqlStep, Step, WindowStep
+from tidelog.pipelines.definition.model import DeduplicateStep, PythonStep, Quality, SqlStep, Step, WindowStep
+from tidelog.pipelines.definition.parse_formats import PipelineContext, read_topic
+from tidelog.pipelines.definition.parse_quality import read_quality
 from tidelog.pipelines.definition.toml_fields import Fields
 
 KINDS = ("sql", "python", "window", "deduplicate")
 KEYS = ("from", "arguments", "group", "aggregate")
+NO_DEAD_LETTERS = "dead_letters needs an expectation with on_violation = 'dead_letter'"
 VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
-def read_step(fields: Fields) -> Step | None:
+def read_step(fields: Fields, context: PipelineContext) -> Step | None:
     """None if the kind of step is missing."""
     view = fields.required("view", "'enriched'")
     if view and not VIEW_NAME.fullmatch(view):
         fields.report("view", f"'{view}' is not a valid view name: use letters, digits and '_'")
     step = _READERS[fields.choose(KINDS) or ""](view, fields)
+    quality = _quality(fields, context)
     fields.finish(KEYS)
-    return step
+    return None if step is None else replace(step, quality=quality)
+
+
+def _quality(fields: Fields, context: PipelineContext) -> Quality:
+    dead_letters = read_topic(fields, "dead_letters")
+    quality = read_quality(fields, dead_letters, context.bootstrap)
+    if dead_letters and not quality.has_dead_letters():
+        fields.report("dead_letters", NO_DEAD_LETTERS)
+    return quality
 
 
 def _unknown(view: str, fields: Fields) -> None:

@@ -101,7 +101,7 @@ class _FileParser:
         head = self._top.table("pipeline", "[pipeline]") or Fields({}, ("pipeline",), self._diagnostics, "[pipeline]")
         context = PipelineContext(self._file.parent, self._bootstrap(head))
         sources = self._sources(context)
-        steps, positions = self._steps(sources)
+        steps, positions = self._steps(sources, context)
         sinks = self._sinks(context)
         self._report_missing_bootstrap(head, [*sources, *sinks])
         checkpoint = head.text("checkpoint")
@@ -177,13 +177,13 @@ class _FileParser:
             self._mark(("sinks", name), before)
         return sinks
 
-    def _steps(self, sources: list[Source]) -> tuple[list[Step], dict[str, int]]:
+    def _steps(self, sources: list[Source], context: PipelineContext) -> tuple[list[Step], dict[str, int]]:
         steps: list[Step] = []
         positions: dict[str, int] = {}
         taken: dict[str, KeyPath] = {source.name.lower(): ("sources", source.name) for source in sources}
         for index, fields in enumerate(self._top.tables("steps", "a step")):
             before = len(self._diagnostics.mistakes)
-            step = read_step(fields)
+            step = read_step(fields, context)
             if step is None:
                 continue
             if step.view:

@@ -22,6 +22,9 @@ class Diagnostics:
     def report(self, path: KeyPath, sentence: str, *, line: int | None = None, is_warning: bool = False) -> None:
         self.mistakes.append(Mistake(line or self.lines.of(path), shown(path), sentence, is_warning))
 
+    def has_mistakes(self) -> bool:
+        return not all(found.is_warning for found in self.mistakes)
+
     def in_order(self) -> list[Mistake]:
         """By line, without repetitions."""
         return sorted(dict.fromkeys(self.mistakes), key=lambda mistake: mistake.line or 0)

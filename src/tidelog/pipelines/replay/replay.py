@@ -221,7 +221,7 @@ class Replay:
         self._say(f"{self._sink.name}: {line}")
 
     def _rows(self, spark: "SparkSession", ranges: Ranges) -> "DataFrame":
-        return with_columns_of(self._sink, rows_of(spark, self._pipeline, self._sink.of, ranges))
+        return with_columns_of(self._sink, rows_of(spark, self._pipeline, self._sink, ranges))
 
     def _table_state(self) -> TableState:
         try:

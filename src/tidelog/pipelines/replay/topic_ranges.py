@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.pipelines.definition.model import FormatKind, Pipeline, TopicSource
+from tidelog.pipelines.definition.model import FormatKind, Pipeline, Sink, TopicSource
 from tidelog.pipelines.replay.replay_start import (
     AsDeclared,
     AtMoment,
@@ -19,7 +19,8 @@ from tidelog.pipelines.replay.replay_start import (
     reject_unknown_partitions,
     starting_offsets,
 )
-from tidelog.pipelines.running.views import READ_COLUMNS, SOURCE_FORMAT, Views, topic_options
+from tidelog.pipelines.running.topic_sink import SOURCE_FORMAT
+from tidelog.pipelines.running.views import READ_COLUMNS, Views, topic_options
 from tidelog.spark import client_thread
 from tidelog.spark.offset_json import Offsets, Positions, to_dict
 from tidelog.spark.options.option_table import BY_LOWER_NAME, SUBSCRIPTIONS, Query
@@ -120,9 +121,9 @@ async def _log_facts(source: TopicSource, end: Offsets, until: Positions, start:
     return LogFacts(begin, at_moment)
 
 
-def rows_of(spark: "SparkSession", pipeline: Pipeline, view: str, ranges: Ranges) -> "DataFrame":
-    """The view computed from the ranges; sources without a range are empty."""
-    return Views(spark, pipeline, lambda source: read_range(spark, source, ranges.get(source.name))).frame(view)
+def rows_of(spark: "SparkSession", pipeline: Pipeline, sink: Sink, ranges: Ranges) -> "DataFrame":
+    """The rows of the sink computed from the ranges; sources without a range are empty."""
+    return Views(spark, pipeline, lambda source: read_range(spark, source, ranges.get(source.name))).of_sink(sink)
 
 
 def read_range(spark: "SparkSession", source: TopicSource, wanted: Range | None) -> "DataFrame":

@@ -187,19 +187,59 @@ WRAPPERS = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TAS
 
 
 def _spark_error(text: str) -> Failure | None:
-    for found in SPARK_CLASS.finditer(text):
-        if found[1] not in WRAPPERS:
-            message = END_OF_MESSAGE.split(text[found.end() :], maxsplit=1)[0]
-            return Failure(" ".join(message.split()).rstrip(".;") + _line_of_sql(text[found.end() :]))
+    """The deepest error of Spark, and the error below it that is not Spark's own."""
+    causes = CAUSED_BY.split(text)
+    for depth in range(len(causes) - 1, -1, -1):
+        for found in SPARK_CLASS.finditer(causes[depth]):
+            if found[1] not in WRAPPERS:
+                rest = causes[depth][found.end() :]
+                sentence = " ".join(END_OF_MESSAGE.split(rest, maxsplit=1)[0].split()).rstrip(".;")
+                below = _deepest_message(causes[depth + 1 :])
+                sentence += f": {below}" if below and below not in sentence else ""
+                return Failure(sentence + _line_of_sql(rest))
     return None
 
 
 def _line_of_sql(text: str) -> str:
-    """Only for SQL of several lines; Spark puts the position at the end of the message."""
+    """Only for SQL of several lines."""
+    line = line_in_sql(text)
+    return f" (line {line} of the SQL)" if line is not None and line != 1 else ""
+
+
+def line_in_sql(text: str) -> int | None:
+    """The line of the SQL that Spark's error text names, counted from 1; Spark puts it at the end of the message."""
     place = PLACE_IN_SQL.search(text.partition("SQLSTATE")[2].partition("\n")[0])
-    return f" (line {place[1]} of the SQL)" if place and place[1] != "1" else ""
+    return int(place[1]) if place else None
 
 
+def _java_cause(text: str) -> Failure | None:
+    """The deepest cause in a Java stack trace that says something."""
+    deepest = _deepest_message(CAUSED_BY.split(text)[1:])
+    return Failure(deepest) if deepest else None
+
+
+def _deepest_message(causes: Sequence[str]) -> str:
+    """`causes` as after `Caused by:`; empty if none has a message."""
+    for cause in reversed(causes):
+        found = JAVA_MESSAGE.match(cause)
+        if found is not None and found[1].strip() not in ("", "null"):
+            return END_OF_MESSAGE.split(found[1], maxsplit=1)[0].strip().rstrip(".;")
+    return ""
+
+
+def _bare_stream_failure(text: str) -> Failure | None:
+    """The reason in Spark's own wrapping of it: the failed query, the aborted job, the lost task."""
+    found = STREAM_FAILED.match(text)
+    if found is None:
+        return None
+    reason = LOST_TASK.sub("", found[1]).strip()
+    return Failure(_without_class(END_OF_MESSAGE.split(reason, maxsplit=1)[0].strip())) if reason else None
+
+
+CAUSED_BY = re.compile(r"^Caused by: ", re.MULTILINE)
+JAVA_MESSAGE = re.compile(r"(?:[\w$]+\.)*[\w$]+: (.*)")
+STREAM_FAILED = re.compile(r"\s*(?:\w+: )?\[STREAM_FAILED\] Query \[.*?\] terminated with exception: (.*)")
+LOST_TASK = re.compile(r"^Job aborted due to stage failure: .*?Lost task .*?\(.*?executor \S+\): ")
 JAVA_ERROR = re.compile(r"^: (?:[\w$]+\.)+[\w$]+: (.+)$", re.MULTILINE)
 
 
@@ -217,12 +257,14 @@ EXPLANATIONS: Sequence[Callable[[str], Failure | None]] = (
     _connection,
     _python_error,
     _spark_error,
+    _java_cause,
     _java_error,
+    _bare_stream_failure,
 )
 
 
 def _without_class(line: str) -> str:
-    return re.sub(r"^(?:[\w$]+\.)+\w+(?:Exception|Error): ", "", line)
+    return re.sub(r"^(?:[\w$]+\.)*\w+(?:Exception|Error): ", "", line).rstrip(";")
 
 
 def _shortened(sentence: str) -> str:

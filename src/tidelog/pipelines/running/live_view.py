@@ -145,7 +145,12 @@ def _query_row(query: QueryProgress) -> list[str]:
 def _losses(progress: PipelineProgress) -> str:
     dead = f", {plural(progress.dead_letters, 'dead letter')}" if progress.dead_letters else ""
     skipped = f", {plural(progress.skipped_records, 'record')} skipped" if progress.skipped_records else ""
-    return dead + skipped
+    violated = "".join(f", {name} violated by {plural(rows, 'row')}" for name, rows in violated_of(progress))
+    return dead + skipped + violated
+
+
+def violated_of(progress: PipelineProgress) -> list[tuple[str, int]]:
+    return [(name, rows) for name, rows in sorted(progress.violations.items()) if rows]
 
 
 def worst_lags(progress: PipelineProgress) -> list[PartitionLag]:

@@ -38,7 +38,7 @@ def _seconds(query: QueryProgress) -> float | None:
 
 
 def _is_running(query: QueryProgress) -> int:
-    return int(query.state in (QueryState.STARTING, QueryState.RUNNING))
+    return int(query.state in (QueryState.STARTING, QueryState.RUNNING, QueryState.IDLE))
 
 
 METRICS: tuple[Metric, ...] = (
@@ -84,6 +84,12 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         "Records skipped because they did not parse.",
         lambda progress: [({}, progress.skipped_records)],
+    ),
+    Metric(
+        "violations_total",
+        "counter",
+        "Rows that did not meet an expectation.",
+        lambda progress: [({"expectation": name}, count) for name, count in sorted(progress.violations.items())],
     ),
 )
 

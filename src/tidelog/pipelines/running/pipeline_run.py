@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Generator
@@ -12,13 +13,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from tidelog.pipelines.definition.model import AnyPipeline
-from tidelog.pipelines.running.failures import PipelineFailed, failure_of_exception
+from tidelog.pipelines.running.failures import JAVA_FRAME, PipelineFailed, failure_of_exception
 from tidelog.pipelines.running.live_view import Screen, make_screen
 from tidelog.pipelines.running.metrics import MetricsEndpoint
 from tidelog.pipelines.running.pipeline_state import PipelineState, RunState
 from tidelog.pipelines.running.progress import PipelineProgress
 from tidelog.pipelines.running.query_runner import Runner
 from tidelog.pipelines.running.run_options import RunOptions
+from tidelog.spark.spark_session import silence_query_loggers
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
@@ -33,8 +35,7 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 """A longer log is renamed when the next run starts, and replaces the previous old log."""
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-NOISY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""PySpark logs every failed query with the Java stack to the terminal before it raises the error."""
+TELLING = re.compile(r"error|exception|unrecognized|invalid|no such file|not found|cannot", re.IGNORECASE)
 STOP_SETTINGS = {"spark.sql.streaming.stopTimeout": "30s", "spark.ui.showConsoleProgress": "false"}
 
 
@@ -171,8 +172,7 @@ def logging_to(file: Path) -> Generator[None]:
     level_before = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for name in NOISY_LOGGERS:
-        logging.getLogger(name).disabled = True
+    silence_query_loggers()
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
         yield
@@ -184,15 +184,22 @@ def logging_to(file: Path) -> Generator[None]:
 
 def start_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineState) -> "SparkSession":
     """Java and the Python workers log to the file, and do not receive the terminal's Ctrl-C: we handle it."""
-    from tidelog.spark import session
     from tidelog.spark.spark_session import register_source
+
+    spark = start_bare_session(pipeline, options, state)
+    register_source(spark)
+    return spark
+
+
+def start_bare_session(pipeline: AnyPipeline, options: RunOptions, state: PipelineState) -> "SparkSession":
+    """Without `format("tidelog")`, which Spark looks up in a Python process."""
+    from tidelog.spark import session
 
     settings = session_settings(pipeline, state)
     start_java(options.master, settings, state.log_file)
     spark = session(f"tidelog pipeline {pipeline.name}", options.master, settings)
     spark.sparkContext.setLogLevel("WARN")
     silence_accumulator_server(spark.sparkContext)
-    register_source(spark)
     return spark
 
 
@@ -225,5 +232,19 @@ def start_java(master: str | None, settings: dict[str, str], log_file: Path) -> 
     prepare_environment(master, settings)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     with log_file.open("ab") as output:
-        gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})  # type: ignore[no-untyped-call]
+        start = output.tell()
+        try:
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise PipelineFailed(f"Java did not start: {_reason_in(log_file, start) or error}") from error
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _reason_in(log_file: Path, start: int) -> str:
+    """What Java or Spark's launcher printed last about a start that failed; empty if nothing."""
+    with log_file.open("rb") as log:
+        log.seek(start)
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    lines = [line.strip() for line in lines if line.strip() and not JAVA_FRAME.match(line)]
+    telling = [line for line in lines if TELLING.search(line)]
+    return (telling or lines[-1:] or [""])[0]

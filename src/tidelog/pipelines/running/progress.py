@@ -12,6 +12,7 @@ WINDOW_S = 10.0
 WRITTEN = "tidelog written"
 """Name of the observed metric that counts written rows."""
 SOURCE_PREFIX = "tidelog source "
+EXPECT_PREFIX = "tidelog expect "
 
 
 class QueryKind(StrEnum):
@@ -22,6 +23,7 @@ class QueryKind(StrEnum):
 class QueryState(StrEnum):
     STARTING = "starting"  # no micro-batch yet
     RUNNING = "running"
+    IDLE = "idle"  # runs, and has nothing to read
     WAITING = "waiting"  # failed for a transient reason, restarts after a pause
     DONE = "done"  # all input processed, or stopped
     FAILED = "failed"
@@ -53,6 +55,8 @@ class QueryProgress:
     state_bytes: int = 0
     bad_records: Mapping[str, int] = field(default_factory=dict)
     """By source: records that this query read and that did not parse."""
+    violations: Mapping[str, int] = field(default_factory=dict)
+    """By expectation (`view.name`): rows that this query computed and that do not meet it."""
     lags: tuple[PartitionLag, ...] = ()
     watermark: str | None = None
     restarts: int = 0
@@ -86,12 +90,22 @@ class PipelineProgress:
                     worst[source] = max(worst.get(source, 0), count)
         return sum(worst.values())
 
+    @property
+    def violations(self) -> dict[str, int]:
+        """By expectation. Queries that read the same view count the same rows."""
+        worst: dict[str, int] = {}
+        for query in self.queries:
+            for expectation, count in query.violations.items():
+                worst[expectation] = max(worst.get(expectation, 0), count)
+        return worst
+
     def as_json(self) -> dict[str, Any]:
         queries = [asdict(query) | {"lag": query.lag} for query in self.queries]
         return {
             "uptime_s": round(self.uptime_s, 1),
             "dead_letters": self.dead_letters,
             "skipped_records": self.skipped_records,
+            "violations": self.violations,
             "queries": queries,
         }
 
@@ -112,6 +126,7 @@ class QueryMeter:
         self._state_rows = 0
         self._state_bytes = 0
         self._bad_records: dict[str, int] = {}
+        self._violations: dict[str, int] = {}
         self._lags: tuple[PartitionLag, ...] = ()
         self._watermark: str | None = None
 
@@ -133,6 +148,15 @@ class QueryMeter:
         self._written.add(observed.get(WRITTEN, {}).get("rows") or 0, now_s)
         for source, count in bad_records_of(observed).items():
             self._bad_records[source] = self._bad_records.get(source, 0) + count
+        for expectation, count in violations_of(observed).items():
+            self._violations[expectation] = self._violations.get(expectation, 0) + count
+
+    def on_waiting_for_data(self, now_s: float) -> None:
+        """Spark says that there is nothing to read. A pause between records is not idleness."""
+        if self.state is QueryState.STARTING or (
+            self.state is QueryState.RUNNING and self._read.per_second(now_s) == 0
+        ):
+            self.state = QueryState.IDLE
 
     def on_written(self, rows: int, now_s: float) -> None:
         """Rows that a sink counted itself."""
@@ -153,6 +177,7 @@ class QueryMeter:
             state_rows=self._state_rows,
             state_bytes=self._state_bytes,
             bad_records=dict(self._bad_records),
+            violations=dict(self._violations),
             lags=self._lags,
             watermark=self._watermark,
             restarts=self.restarts,
@@ -192,6 +217,16 @@ def bad_records_of(observed: Mapping[str, Any]) -> dict[str, int]:
         name.removeprefix(SOURCE_PREFIX): counts.get("bad") or 0
         for name, counts in observed.items()
         if name.startswith(SOURCE_PREFIX)
+    }
+
+
+def violations_of(observed: Mapping[str, Any]) -> dict[str, int]:
+    """`{"priced.positive": 3}` from the observed metrics of a micro-batch."""
+    return {
+        f"{name.removeprefix(EXPECT_PREFIX)}.{expectation}": count or 0
+        for name, counts in observed.items()
+        if name.startswith(EXPECT_PREFIX)
+        for expectation, count in counts.items()
     }
 
 

@@ -10,9 +10,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Sink, TableSink, TopicSource
+from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Sink, Step, TableSink, TopicSource
 from tidelog.pipelines.definition.python_modules import import_pipeline_module
 from tidelog.pipelines.running.dead_letters import dead_letter_writer, query_name, sources_with_dead_letters
+from tidelog.pipelines.running.expectations import violation_writer
 from tidelog.pipelines.running.failures import Failure, PipelineFailed, Restarts, StepFailed, failure_of, with_causes
 from tidelog.pipelines.running.pipeline_state import PIPELINE_NAME, PipelineState
 from tidelog.pipelines.running.progress import (
@@ -22,6 +23,7 @@ from tidelog.pipelines.running.progress import (
     QueryState,
     count_new_events,
     is_batch,
+    violations_of,
 )
 from tidelog.pipelines.running.table_batches import TableBatches
 from tidelog.pipelines.running.topic_sink import topic_writer
@@ -41,7 +43,8 @@ STOP_LIMIT_S = 60.0
 INITIALISING_LIMIT_S = 15.0
 INITIALISING = "Initializing"
 ASKING = "Getting offsets"
-SILENT_AFTER_S = 15.0
+NO_DATA = "Waiting for data"
+SILENT_AFTER_S = 8.0
 """Brokers may be away longer than this before a query fails: tell the user what the query waits for."""
 
 Clock: TypeAlias = Callable[[], float]
@@ -154,13 +157,23 @@ class Runner:
             )
             for source in sources_with_dead_letters(pipeline)
         ]
+        planned += [
+            PlannedQuery(f"{step.view}.violations", QueryKind.DEAD_LETTERS, partial(_step_violations, views, step))
+            for step in pipeline.steps
+            if step.quality.has_dead_letters()
+        ]
+        planned += [
+            PlannedQuery(f"sink-{sink.name}.violations", QueryKind.DEAD_LETTERS, partial(_sink_violations, views, sink))
+            for sink in pipeline.sinks
+            if sink.quality.has_dead_letters()
+        ]
         sinks = [
             PlannedQuery(sink.name, QueryKind.SINK, partial(self._sink_writer, views, sink)) for sink in pipeline.sinks
         ]
         return planned + sinks
 
     def _sink_writer(self, views: Views, sink: Sink, written: Written) -> "DataStreamWriter":
-        frame = views.frame(sink.of)
+        frame = views.of_sink(sink)
         if not frame.isStreaming:
             raise StepFailed(
                 f"sink {sink.name}: view {sink.of} is computed from files only; a sink needs a streaming source"
@@ -191,7 +204,7 @@ class Runner:
         """False when all queries have ended."""
         for run in self._runs:
             run.read_progress()
-            if run.is_newly_silent():
+            if run.look_at_source():
                 self._say(
                     f"{run.name}: no answer from its source for {SILENT_AFTER_S:g} s, retrying; check that the"
                     " brokers are running"
@@ -260,6 +273,14 @@ def _dead_letter_writer(views: Views, source: TopicSource, _written: Written) ->
     return dead_letter_writer(views.parsed(source.name), source)
 
 
+def _step_violations(views: Views, step: Step, _written: Written) -> "DataStreamWriter":
+    return violation_writer(views.unfiltered(step.view), step.quality)
+
+
+def _sink_violations(views: Views, sink: Sink, _written: Written) -> "DataStreamWriter":
+    return violation_writer(views.frame(sink.of), sink.quality)
+
+
 class QueryRun:
     """One query across all its starts."""
 
@@ -302,13 +323,15 @@ class QueryRun:
     def is_initialising(self) -> bool:
         return self._query is not None and self._message().startswith(INITIALISING)
 
-    def is_newly_silent(self) -> bool:
-        """True once each time its source has not answered for too long."""
-        is_asking = self.is_active() and self._message().startswith(ASKING)
-        if not is_asking:
+    def look_at_source(self) -> bool:
+        """Notes an idle source. True once each time the source has not answered for too long."""
+        message = self._message() if self.is_active() else ""
+        now_s = self._clock()
+        if message.startswith(NO_DATA):
+            self.meter.on_waiting_for_data(now_s)
+        if not message.startswith(ASKING):
             self._asking_since_s = None
             return False
-        now_s = self._clock()
         if self._asking_since_s is None:
             self._asking_since_s = now_s
         if now_s - self._asking_since_s < SILENT_AFTER_S:
@@ -341,6 +364,15 @@ class QueryRun:
     def _on_event(self, event: Mapping[str, Any]) -> None:
         self.meter.on_progress(event, self._clock())
         if is_batch(event):
+            for expectation, rows in violations_of(event.get("observedMetrics", {})).items():
+                if rows:
+                    logger.warning(
+                        "expectation violated query=%s expectation=%s rows=%d batch=%s",
+                        self.name,
+                        expectation,
+                        rows,
+                        event.get("batchId"),
+                    )
             self.batches += 1
             self.restarts.on_batch()
 

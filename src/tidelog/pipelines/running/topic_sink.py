@@ -7,13 +7,13 @@ from tidelog.pipelines.definition.model import FormatKind, TopicSink
 from tidelog.pipelines.formats import serialise
 from tidelog.pipelines.running.progress import WRITTEN
 from tidelog.pipelines.running.table_batches import QUERY_ID_PROPERTY
-from tidelog.pipelines.running.views import SOURCE_FORMAT
 from tidelog.spark.options.delivery_guarantee import Guarantee
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+SOURCE_FORMAT = "tidelog"
 APPEND = "append"
 RAW_COLUMNS = ("key", "headers", "timestamp")
 """Columns kept when raw records are copied; not the partition, because the other topic may have fewer."""

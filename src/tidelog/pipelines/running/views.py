@@ -2,12 +2,13 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidelog.pipelines.checks.reference_checks import reads
 from tidelog.pipelines.definition.model import (
     BadRecords,
     DeduplicateStep,
@@ -15,6 +16,7 @@ from tidelog.pipelines.definition.model import (
     FormatKind,
     Pipeline,
     PythonStep,
+    Sink,
     Source,
     SqlStep,
     Step,
@@ -24,15 +26,18 @@ from tidelog.pipelines.definition.model import (
 )
 from tidelog.pipelines.definition.python_modules import BadFunction, load_function
 from tidelog.pipelines.formats import FormatError, parse
+from tidelog.pipelines.running.expectations import counted_and_kept
 from tidelog.pipelines.running.failures import BAD_RECORD, PipelineFailed, StepFailed, step_failure
 from tidelog.pipelines.running.progress import SOURCE_PREFIX
+from tidelog.pipelines.running.topic_sink import SOURCE_FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ReadTopic: TypeAlias = "Callable[[TopicSource], DataFrame]"
+OnFailed: TypeAlias = Callable[[str, PipelineFailed], None]
+"""Called with the name of the view and the reason."""
 
-SOURCE_FORMAT = "tidelog"
 READ_COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 """Headers and timestamp type are not needed if the value is parsed."""
 WATERMARK_METADATA = "spark.watermarkDelayMs"
@@ -51,17 +56,34 @@ FILE_OPTIONS: Mapping[FormatKind, Mapping[str, str]] = {
 class Views:
     """DataFrames of a pipeline by view name."""
 
-    def __init__(self, spark: "SparkSession", pipeline: Pipeline, read: "ReadTopic | None" = None) -> None:
-        """`read` overrides how topics are read, as replays need it."""
+    def __init__(
+        self,
+        spark: "SparkSession",
+        pipeline: Pipeline,
+        read: "ReadTopic | None" = None,
+        on_failed: OnFailed | None = None,
+    ) -> None:
+        """`read` overrides how topics are read, as replays need it. With `on_failed`, a view that cannot be made is
+        left out, and so are those that read it; otherwise the first failure is raised."""
         self._spark = spark
         self._pipeline = pipeline
         self._read_topic = read or partial(read_topic, spark)
+        self._on_failed = on_failed
         self._frames: dict[str, DataFrame] = {}
         self._parsed: dict[str, DataFrame] = {}
+        self._unfiltered: dict[str, DataFrame] = {}
         for source in pipeline.sources:
             self._add(source.name, f"source {source.name}", partial(self._of_source, source))
         for step in pipeline.steps:
-            self._add(step.view, f"step {step.view}", partial(self._of_step, step))
+            if on_failed is None or self._has_all(reads(step)):
+                self._add(step.view, f"step {step.view}", partial(self._of_step, step))
+
+    def has(self, view: str) -> bool:
+        return view in self._frames
+
+    def _has_all(self, views: Iterable[str]) -> bool:
+        made = set(map(str.lower, self._frames))
+        return all(view.lower() in made for view in views)
 
     def frame(self, view: str) -> "DataFrame":
         return self._frames[view]
@@ -71,7 +93,12 @@ class Views:
         return self._parsed[source]
 
     def _add(self, view: str, where: str, make: "Callable[[], DataFrame]") -> None:
-        with_step_named(where, lambda: self._keep(view, make()))
+        try:
+            with_step_named(where, lambda: self._keep(view, make()))
+        except PipelineFailed as failed:
+            if self._on_failed is None:
+                raise
+            self._on_failed(view, failed)
 
     def _keep(self, view: str, frame: "DataFrame") -> None:
         frame.createOrReplaceTempView(view)
@@ -91,7 +118,19 @@ class Views:
         self._parsed[source.name] = counted(parse(records, source.format), source.name)
         return good_rows(self._parsed[source.name], source.bad_records)
 
+    def of_sink(self, sink: Sink) -> "DataFrame":
+        """The rows that the sink writes."""
+        return counted_and_kept(self._frames[sink.of], sink.quality, sink.name)
+
+    def unfiltered(self, step: str) -> "DataFrame":
+        """The view of a step with the rows that its expectations remove."""
+        return self._unfiltered[step]
+
     def _of_step(self, step: Step) -> "DataFrame":
+        self._unfiltered[step.view] = frame = self._made_by(step)
+        return counted_and_kept(frame, step.quality, step.view)
+
+    def _made_by(self, step: Step) -> "DataFrame":
         match step:
             case SqlStep():
                 return self._spark.sql(step.sql)
