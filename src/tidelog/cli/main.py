@@ -24,6 +24,7 @@ COMMANDS = (
     "group",
     "transaction",
     "pipeline",
+    "console",
     "audit",
     "broker",
     "profile",

@@ -29,7 +29,12 @@ from tidelog.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
 )
-from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponsePartition
+from tidelog.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
 from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.network import Network
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition
@@ -93,12 +98,17 @@ class ClusterResponses(NamedTuple):
     """Reasons why log directories are offline, by broker and path."""
 
 
-async def query_cluster(connections: Connections, addresses: Iterable[Address]) -> ClusterResponses:
-    """The cluster of the brokers at these addresses, including brokers that only the metadata names."""
+async def query_cluster(
+    connections: Connections, addresses: Iterable[Address], topic: str | None = None
+) -> ClusterResponses:
+    """The cluster of the brokers at these addresses, including brokers that only the metadata names.
+
+    With all topics, or only this one.
+    """
     asked = set(addresses)
-    responses = await _metadata(connections, asked)
+    responses = await _metadata(connections, asked, topic)
     named = {Address(broker.host, broker.port) for response in responses.values() for broker in response.brokers}
-    responses |= await _metadata(connections, named - asked)
+    responses |= await _metadata(connections, named - asked, topic)
     truth = _best(responses)
     if truth is None:
         return ClusterResponses(responses, None, None, {}, [], {}, {})
@@ -137,8 +147,11 @@ async def _log_dirs(
     return {broker_id: response for broker_id, response in zip(brokers, responses, strict=True) if response is not None}
 
 
-async def _metadata(connections: Connections, addresses: set[Address]) -> dict[Address, MetadataResponse]:
-    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+async def _metadata(
+    connections: Connections, addresses: set[Address], topic: str | None
+) -> dict[Address, MetadataResponse]:
+    topics = None if topic is None else [MetadataRequestTopic(name=topic)]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     asked = list(addresses)
     responses = await asyncio.gather(*(connections.ask(address, request, MetadataResponse) for address in asked))
     return {address: response for address, response in zip(asked, responses, strict=True) if response is not None}

@@ -41,7 +41,7 @@ class Cluster:
         self.request_timeout_s = request_timeout_s
         self.client_rack = client_rack
         """client.rack: brokers send consumers to a replica in this rack (KIP-392)."""
-        self._network = network
+        self.network = network
         self._client_id = client_id
         self.connections = self.new_connections()
         self.spare_connections = SpareConnections(network, client_id)
@@ -61,7 +61,7 @@ class Cluster:
 
     def new_connections(self) -> Connections:
         """Separate connections for requests that brokers delay: on shared ones all other responses would wait."""
-        return Connections(self._network, self._client_id)
+        return Connections(self.network, self._client_id)
 
     def attempts(self, what: str, timeout_s: float) -> Attempts:
         return Attempts(what, timeout_s, self.randomness)

@@ -1,0 +1,157 @@
+"""Groups as the page shows them: members, lag in records and in seconds, its trend, and offsets to reset."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
+from tidelog.client.consumer.range_reader import RangeReader, RangeSettings
+from tidelog.client.routing.cluster import Cluster
+from tidelog.console.observer import CLIENT_ERRORS, now_ms
+from tidelog.console.samples import Samples
+from tidelog.protocol.record_batch import read_header
+from tidelog.types import TopicPartition
+
+MAX_AT_ONCE = 50
+TIMEOUT_S = 5.0
+HEADER_FETCH_BYTES = 4096
+
+
+class Groups:
+    def __init__(self, cluster: Cluster, samples: Samples) -> None:
+        self._cluster = cluster
+        self._samples = samples
+        self._admin = GroupAdmin(cluster, timeout_s=TIMEOUT_S)
+
+    async def list_groups(self) -> list[dict[str, object]]:
+        return [
+            {"id": found.group_id, "kind": found.kind.lower(), "state": found.state, "coordinator": found.coordinator}
+            for found in await self._admin.list_groups()
+        ]
+
+    async def lags(self, group_ids: Sequence[str]) -> dict[str, dict[str, object]]:
+        """Lag of the groups that the page shows at the moment."""
+        answers = await asyncio.gather(*(self._lag(each) for each in group_ids[:MAX_AT_ONCE]), return_exceptions=True)
+        return {
+            group_id: answer
+            for group_id, answer in zip(group_ids, answers, strict=False)
+            if not isinstance(answer, BaseException)
+        }
+
+    async def _lag(self, group_id: str) -> dict[str, object]:
+        committed = await self._committed(group_id)
+        ends = await self._ends(committed)
+        lag = sum(max(0, ends[where] - offset) for where, offset in committed.items() if where in ends)
+        name = f"lag/{group_id}"
+        self._samples.add(now_ms(), {name: float(lag)})
+        return {"lag": lag, "trend": self._samples.trend(name)}
+
+    async def describe(self, group_id: str) -> dict[str, object]:
+        found = await self._admin.describe(group_id)
+        committed = await self._committed(group_id)
+        owners = {where: member for member in found.members for where in member.partitions}
+        keys = sorted({*committed, *owners})
+        ends = await self._ends(dict.fromkeys(keys, 0))
+        behind = {where: offset for where, offset in committed.items() if offset < ends.get(where, 0)}
+        seconds = await self._lag_seconds(behind)
+        total = sum(ends[where] - offset for where, offset in behind.items())
+        self._samples.add(now_ms(), {f"lag/{group_id}": float(total)})
+        return {
+            "id": group_id,
+            "kind": found.kind,
+            "state": found.state,
+            "assignor": found.assignor,
+            "lag": total,
+            "trend": self._samples.trend(f"lag/{group_id}"),
+            "history": self._samples.get(f"lag/{group_id}"),
+            "members": [
+                {
+                    "id": member.member_id,
+                    "instance": member.instance_id,
+                    "client": member.client_id,
+                    "host": member.host.removeprefix("/"),
+                    "partitions": len(member.partitions),
+                }
+                for member in found.members
+            ],
+            "partitions": [
+                {
+                    "topic": where.topic,
+                    "partition": where.partition,
+                    "committed": committed.get(where),
+                    "end": ends.get(where),
+                    "lag": max(0, ends[where] - committed[where]) if where in ends and where in committed else None,
+                    "seconds": seconds.get(where, 0.0 if where in committed and where not in behind else None),
+                    "member": owners[where].instance_id or owners[where].member_id if where in owners else None,
+                }
+                for where in keys
+            ],
+        }
+
+    async def preview(self, group_id: str, target: str, topics: Sequence[str]) -> list[dict[str, object]]:
+        """What a reset would change: `earliest`, `latest`, an offset, or a time in milliseconds as `@ms`."""
+        committed = await self._committed(group_id)
+        chosen = [where for where in sorted(committed) if not topics or where.topic in topics]
+        starts, ends = await asyncio.gather(
+            list_offsets(self._cluster, dict.fromkeys(chosen, BEGINNING), timeout_s=TIMEOUT_S),
+            list_offsets(self._cluster, dict.fromkeys(chosen, END), timeout_s=TIMEOUT_S),
+        )
+        if target.startswith("@"):
+            asked = dict.fromkeys(chosen, int(target[1:]))
+            found = await list_offsets(self._cluster, asked, timeout_s=TIMEOUT_S)
+            wanted = {where: each.offset if each.offset >= 0 else ends[where].offset for where, each in found.items()}
+        elif target == "earliest":
+            wanted = {where: starts[where].offset for where in chosen}
+        elif target == "latest":
+            wanted = {where: ends[where].offset for where in chosen}
+        else:
+            wanted = {where: min(max(int(target), starts[where].offset), ends[where].offset) for where in chosen}
+        return [
+            {"topic": where.topic, "partition": where.partition, "committed": committed[where], "new": wanted[where]}
+            for where in chosen
+        ]
+
+    async def reset(self, group_id: str, target: str, topics: Sequence[str]) -> list[dict[str, object]]:
+        rows = await self.preview(group_id, target, topics)
+        offsets = {TopicPartition(str(row["topic"]), int(str(row["partition"]))): int(str(row["new"])) for row in rows}
+        await self._admin.commit(group_id, offsets)
+        return rows
+
+    async def _committed(self, group_id: str) -> dict[TopicPartition, int]:
+        found = await self._admin.offsets(group_id)
+        return {where: each.offset for where, each in found.items() if each.offset >= 0}
+
+    async def _ends(self, partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        metadata = await self._cluster.ask_topics({topic for topic, _ in partitions})
+        led = [
+            where
+            for where in partitions
+            if where.topic in metadata.topics
+            and where.partition in metadata.topics[where.topic].partitions
+            and metadata.topics[where.topic].partitions[where.partition].leader in metadata.brokers
+        ]
+        if not led:
+            return {}
+        found = await list_offsets(self._cluster, dict.fromkeys(led, END), timeout_s=TIMEOUT_S)
+        return {where: each.offset for where, each in found.items()}
+
+    async def _lag_seconds(self, behind: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+        """How old the first record is that was not processed yet: only the head of its batch is read."""
+        chosen = list(behind)[:MAX_AT_ONCE]
+        found = await asyncio.gather(*(self._first_timestamp(where, behind[where]) for where in chosen))
+        now = time.time()
+        return {
+            where: max(0.0, now - timestamp / 1000)
+            for where, timestamp in zip(chosen, found, strict=True)
+            if timestamp is not None
+        }
+
+    async def _first_timestamp(self, where: TopicPartition, offset: int) -> int | None:
+        settings = RangeSettings(max_bytes=HEADER_FETCH_BYTES, max_wait_ms=100, timeout_s=TIMEOUT_S)
+        with suppress(*CLIENT_ERRORS):
+            async with RangeReader(self._cluster, where, offset, offset + 1, settings) as reader:
+                async for fetched in reader:
+                    return read_header(fetched.records).max_timestamp
+        return None

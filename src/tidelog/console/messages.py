@@ -1,0 +1,260 @@
+"""Messages of a topic: a page of records from an offset, a time, the end, or as they arrive.
+
+Transaction markers and aborted records are shown as such. Only what is shown is read.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import NamedTuple
+
+from tidelog.client.consumer.fetched_records import TransactionFilter
+from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
+from tidelog.client.consumer.range_reader import FetchedRange, RangeReader, RangeSettings
+from tidelog.client.routing.cluster import Cluster
+from tidelog.console.payload import at_path, shown
+from tidelog.errors import CorruptMessage
+from tidelog.protocol.record_batch import BatchHeader, split_batches
+from tidelog.protocol.records import ControlType, Record, read_end_marker, slices_of
+from tidelog.types import TopicPartition
+
+MAX_RECORDS = 500
+MAX_SCANNED = 200_000
+"""Records that a filter looks at before the page shows how far it came."""
+MAX_SCAN_S = 4.0
+FETCH_BYTES = 256 * 1024
+READ_COMMITTED = 1
+BUCKETS = 60
+
+
+class Query(NamedTuple):
+    topic: str
+    partitions: tuple[int, ...]
+    """Empty for all."""
+    start: str
+    """`earliest`, `latest`, an offset, or a time in milliseconds as `@ms`."""
+    limit: int
+    key: str = ""
+    value: str = ""
+    header: str = ""
+    path: str = ""
+    """`path=text`: the JSON value at the path has this text."""
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.key or self.value or self.header or self.path)
+
+
+class Page(NamedTuple):
+    records: list[dict[str, object]]
+    next_offsets: dict[int, int]
+    scanned: int
+    is_at_end: bool
+
+
+async def offsets_of(cluster: Cluster, topic: str) -> dict[int, dict[str, int]]:
+    """Log start, last stable offset and high watermark of each partition with a leader."""
+    metadata = await cluster.ask_topics([topic])
+    led = [
+        TopicPartition(topic, number)
+        for number, found in metadata.topic(topic).partitions.items()
+        if found.leader in metadata.brokers
+    ]
+    if not led:
+        return {}
+    starts, stable, ends = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(led, BEGINNING), timeout_s=5.0),
+        list_offsets(cluster, dict.fromkeys(led, END), isolation_level=READ_COMMITTED, timeout_s=5.0),
+        list_offsets(cluster, dict.fromkeys(led, END), timeout_s=5.0),
+    )
+    return {
+        where.partition: {
+            "start": starts[where].offset,
+            "last_stable": stable[where].offset,
+            "high_watermark": ends[where].offset,
+        }
+        for where in led
+    }
+
+
+async def read_page(cluster: Cluster, query: Query, cursor: Mapping[int, int] | None = None) -> Page:
+    """The records after `cursor` (next offset of each partition), or from the start of the query."""
+    bounds = await offsets_of(cluster, query.topic)
+    chosen = [number for number in bounds if not query.partitions or number in query.partitions]
+    starts = await _starts(cluster, query, {number: bounds[number] for number in chosen}) if cursor is None else cursor
+    found: list[dict[str, object]] = []
+    next_offsets = {number: starts.get(number, bounds[number]["start"]) for number in chosen}
+    scanned, deadline = 0, time.monotonic() + MAX_SCAN_S
+    share = max(1, -(-query.limit // max(1, len(chosen))))
+    for number in chosen:
+        taken = 0
+        where, end = TopicPartition(query.topic, number), bounds[number]["high_watermark"]
+        wanted = query.limit - len(found) if query.is_filtered else share
+        async for record in _read_range(cluster, where, next_offsets[number], end, bounds[number]["last_stable"]):
+            if taken >= wanted or scanned >= MAX_SCANNED or time.monotonic() > deadline:
+                break
+            scanned += 1
+            next_offsets[number] = int(str(record["offset"])) + 1
+            if _matches(record, query):
+                found.append(record)
+                taken += 1
+        else:
+            next_offsets[number] = max(next_offsets[number], end)
+    found = _by_time(found)
+    is_at_end = all(next_offsets[number] >= bounds[number]["high_watermark"] for number in chosen)
+    return Page(found, next_offsets, scanned, is_at_end)
+
+
+def _by_time(records: list[dict[str, object]]) -> list[dict[str, object]]:
+    """By timestamp, but in a partition by offset: a record may be older than the one before it."""
+    latest: dict[object, int] = {}
+    order: list[tuple[int, int]] = []
+    for index, record in enumerate(records):
+        number = record["partition"]
+        latest[number] = max(latest.get(number, -1), int(str(record["timestamp"])))
+        order.append((latest[number], index))
+    return [records[index] for _, index in sorted(order)]
+
+
+async def _starts(cluster: Cluster, query: Query, bounds: Mapping[int, Mapping[str, int]]) -> dict[int, int]:
+    if query.start.startswith("@"):
+        asked = {TopicPartition(query.topic, number): int(query.start[1:]) for number in bounds}
+        found = await list_offsets(cluster, asked, timeout_s=5.0) if asked else {}
+        return {
+            where.partition: each.offset if each.offset >= 0 else bounds[where.partition]["high_watermark"]
+            for where, each in found.items()
+        }
+    if query.start == "latest":
+        share = max(1, query.limit // max(1, len(bounds)))
+        return {number: max(each["start"], each["high_watermark"] - share) for number, each in bounds.items()}
+    wanted = 0 if query.start == "earliest" else int(query.start)
+    return {number: min(max(each["start"], wanted), each["high_watermark"]) for number, each in bounds.items()}
+
+
+async def _read_range(
+    cluster: Cluster, where: TopicPartition, start: int, end: int, last_stable: int
+) -> AsyncIterator[dict[str, object]]:
+    """Records up to the last stable offset with the state of their transactions, then those of open ones."""
+    for first, last, isolation in ((start, min(end, last_stable), READ_COMMITTED), (max(start, last_stable), end, 0)):
+        if first >= last:
+            continue
+        settings = RangeSettings(max_bytes=FETCH_BYTES, max_wait_ms=200, isolation_level=isolation, timeout_s=5.0)
+        async with RangeReader(cluster, where, first, last, settings) as reader:
+            async for fetched in reader:
+                for record in _records(where, fetched, is_open=not isolation):
+                    if first <= int(str(record["offset"])) < last:
+                        yield record
+
+
+def _records(where: TopicPartition, fetched: FetchedRange, *, is_open: bool) -> Iterator[dict[str, object]]:
+    transactions = TransactionFilter(fetched.aborted)
+    for header, batch in split_batches(fetched.records):
+        is_shown = transactions.shows(header, batch)
+        if header.is_control:
+            yield _marker(where, header, batch)
+            continue
+        state = None
+        if header.is_transactional:
+            state = "open" if is_open else "committed" if is_shown else "aborted"
+        try:
+            for records in slices_of(batch):
+                for record in records:
+                    yield _described(where, record, header, state)
+        except CorruptMessage as error:
+            yield _unreadable(where, header, str(error))
+
+
+def _described(where: TopicPartition, record: Record, header: BatchHeader, state: str | None) -> dict[str, object]:
+    return {
+        "partition": where.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": shown(record.key),
+        "value": shown(record.value),
+        "headers": [[name, shown(value)] for name, value in record.headers],
+        "transaction": state,
+        "producer_id": header.producer_id if header.producer_id >= 0 else None,
+    }
+
+
+def _marker(where: TopicPartition, header: BatchHeader, batch: memoryview) -> dict[str, object]:
+    try:
+        marker = read_end_marker(batch)
+    except CorruptMessage:
+        marker = None
+    kind = "commit" if marker is not None and marker.control_type == ControlType.COMMIT else "abort"
+    return _bare(where, header) | {"marker": kind if marker is not None else "control"}
+
+
+def _unreadable(where: TopicPartition, header: BatchHeader, error: str) -> dict[str, object]:
+    return _bare(where, header) | {"error": error}
+
+
+def _bare(where: TopicPartition, header: BatchHeader) -> dict[str, object]:
+    return {
+        "partition": where.partition,
+        "offset": header.base_offset,
+        "timestamp": header.max_timestamp,
+        "key": None,
+        "value": None,
+        "headers": [],
+        "producer_id": header.producer_id if header.producer_id >= 0 else None,
+    }
+
+
+def _matches(record: Mapping[str, object], query: Query) -> bool:
+    if query.is_filtered and ("marker" in record or "error" in record):
+        return False
+    if query.key and query.key not in _text(record["key"]):
+        return False
+    if query.value and query.value not in _text(record["value"]):
+        return False
+    headers = record["headers"]
+    assert isinstance(headers, list)
+    if query.header and not any(query.header in f"{name}={_text(value)}" for name, value in headers):
+        return False
+    if query.path:
+        path, _, wanted = query.path.partition("=")
+        found = at_path(_text(record["value"]), path)
+        return found is not None and (not wanted or str(found) == wanted)
+    return True
+
+
+def _text(payload: object) -> str:
+    return str(payload["text"]) if isinstance(payload, dict) else ""
+
+
+async def tail(cluster: Cluster, query: Query) -> AsyncIterator[list[dict[str, object]]]:
+    """New records as they arrive, until the caller stops."""
+    bounds = await offsets_of(cluster, query.topic)
+    cursor: Mapping[int, int] = {number: each["high_watermark"] for number, each in bounds.items()}
+    while True:
+        page = await read_page(cluster, query, cursor)
+        cursor = {number: max(offset, cursor.get(number, 0)) for number, offset in page.next_offsets.items()}
+        yield page.records
+        await asyncio.sleep(0.3 if page.is_at_end else 0)
+
+
+async def volume(cluster: Cluster, topic: str, from_ms: int, to_ms: int) -> list[tuple[int, int]]:
+    """Records by time: the differences of offsets at the borders of each interval. No record is read."""
+    metadata = await cluster.ask_topics([topic])
+    led = [
+        TopicPartition(topic, number)
+        for number, found in metadata.topic(topic).partitions.items()
+        if found.leader in metadata.brokers
+    ]
+    if not led or to_ms <= from_ms:
+        return []
+    step = max(1, (to_ms - from_ms) // BUCKETS)
+    borders = [from_ms + index * step for index in range(BUCKETS + 1)]
+    ends = await list_offsets(cluster, dict.fromkeys(led, END), timeout_s=5.0)
+    answers = await asyncio.gather(
+        *(list_offsets(cluster, dict.fromkeys(led, border), timeout_s=5.0) for border in borders)
+    )
+    counts = [
+        sum(each.offset if each.offset >= 0 else ends[where].offset for where, each in found.items())
+        for found in answers
+    ]
+    return [
+        (border, max(0, after - before)) for border, before, after in zip(borders, counts, counts[1:], strict=False)
+    ]

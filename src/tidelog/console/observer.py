@@ -1,0 +1,155 @@
+"""Observer: polls the cluster, keeps its newest snapshot, timeline and samples, and tells every open page.
+
+It works only as often as its cost allows (MAX_SHARE of a core), and rarely while no page is open.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+from tidelog.client.consumer.offsets import END, list_offsets
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp, reason_of
+from tidelog.client.routing.cluster import Cluster
+from tidelog.console.broker_metrics import BrokerMetrics
+from tidelog.console.samples import INTERVAL_S, Rates, Samples
+from tidelog.console.snapshot import Snapshot, as_json, difference, snapshot_of
+from tidelog.console.timeline import Kind, Timeline
+from tidelog.errors import KafkaError
+from tidelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+WATCHED_INTERVAL_S = 0.4
+UNWATCHED_INTERVAL_S = 5.0
+MAX_SHARE = 0.04
+MAX_QUEUED = 200
+"""Messages for a page that does not read. Above it the page is disconnected; it then connects anew."""
+KEEP_ALIVE_S = 15.0
+
+CLIENT_ERRORS = (KafkaError, ConnectionLost, GaveUp, TimeoutError)
+
+
+class Observer:
+    def __init__(self, cluster: Cluster, metrics: BrokerMetrics) -> None:
+        self.cluster = cluster
+        self.snapshot = Snapshot()
+        self.timeline = Timeline()
+        self.samples = Samples()
+        self.error: str | None = None
+        """Why the cluster does not answer; None if it does."""
+        self.end_offsets: dict[TopicPartition, int] = {}
+        self._metrics = metrics
+        self._rates = Rates()
+        self._pages: set[asyncio.Queue[bytes | None]] = set()
+        self._is_watched = asyncio.Event()
+
+    # ---- polling
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(self.poll, WATCHED_INTERVAL_S))
+            tasks.create_task(self._repeat(self.sample, INTERVAL_S))
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float) -> None:
+        while True:
+            began_s = time.process_time()
+            await step()
+            cost_s = time.process_time() - began_s
+            pause_s = max(interval_s if self._pages else max(interval_s, UNWATCHED_INTERVAL_S), cost_s / MAX_SHARE)
+            if self._pages:
+                await asyncio.sleep(pause_s)
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_watched.wait(), pause_s)
+
+    async def poll(self) -> None:
+        before = self.snapshot
+        try:
+            metadata = await self.cluster.ask_topics(None)
+        except CLIENT_ERRORS as error:
+            self._set_error(reason_of(error))
+            return
+        self._set_error(None)
+        self.snapshot = snapshot_of(metadata, before, now_ms())
+        changed = difference(before, self.snapshot)
+        if changed is not None:
+            self._publish("change", changed)
+        events = self.timeline.observe(before, self.snapshot)
+        if events:
+            self._publish("events", [event._asdict() for event in events])
+
+    def note(self, kind: Kind, text: str) -> None:
+        """An event that only the console knows, such as a change made with it."""
+        self._publish("events", [event._asdict() for event in self.timeline.note(now_ms(), kind, text)])
+
+    def _set_error(self, error: str | None) -> None:
+        if error != self.error:
+            self.error = error
+            self._publish("reachable", {"error": error})
+
+    async def sample(self) -> None:
+        snapshot = self.snapshot
+        led = [where for where, found in snapshot.partitions.items() if found.leader in self.cluster.metadata.brokers]
+        counters: dict[str, float] = {}
+        with suppress(*CLIENT_ERRORS):
+            found = await list_offsets(self.cluster, dict.fromkeys(led, END), timeout_s=3.0) if led else {}
+            self.end_offsets = {where: each.offset for where, each in found.items()}
+            for where, each in found.items():
+                if not snapshot.partitions[where].is_internal:
+                    for name in ("records", f"records/{where.topic}"):
+                        counters[name] = counters.get(name, 0) + each.offset
+        counters |= await self._metrics.counters(self.cluster)
+        at_ms = now_ms()
+        partitions = snapshot.partitions.values()
+        values = self._rates.of(at_ms, counters) | {
+            "under_replicated": float(sum(found.is_under_replicated for found in partitions)),
+            "leaderless": float(sum(found.leader is None for found in partitions)),
+            "brokers_down": float(sum(not found.is_up for found in snapshot.brokers.values())),
+        }
+        self.samples.add(at_ms, values | self._metrics.gauges)
+        self._publish("sample", {"at_ms": at_ms, "values": {k: v for k, v in values.items() if "/" not in k}})
+
+    # ---- pages
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Server-sent events: the whole cluster first, then what changes."""
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._pages.add(queue)
+        self._is_watched.set()
+        try:
+            yield _message("cluster", as_json(self.snapshot) | {"error": self.error})
+            yield _message("events", [event._asdict() for event in self.timeline])
+            while True:
+                try:
+                    message = await asyncio.wait_for(queue.get(), KEEP_ALIVE_S)
+                except TimeoutError:
+                    message = b": still here\n\n"
+                if message is None:
+                    return
+                yield message
+        finally:
+            self._pages.discard(queue)
+            if not self._pages:
+                self._is_watched.clear()
+
+    def close(self) -> None:
+        for queue in self._pages:
+            queue.put_nowait(None)
+
+    def _publish(self, name: str, data: object) -> None:
+        message = _message(name, data) if self._pages else b""
+        for queue in self._pages:
+            queue.put_nowait(message if queue.qsize() < MAX_QUEUED else None)
+
+
+def _message(name: str, data: object) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,59 @@
+"""Keys, values and headers as the page shows them: text, JSON or hexadecimal. They are data, never markup."""
+
+# Core: no clock, no I/O, no await.
+
+import json
+
+MAX_SHOWN_BYTES = 64 * 1024
+"""A longer value is cut in lists; the download has it whole."""
+_HEX_BYTES = 4096
+
+
+def shown(data: bytes | None) -> dict[str, object] | None:
+    """None stays None: a tombstone is not an empty value."""
+    if data is None:
+        return None
+    cut = data[:MAX_SHOWN_BYTES]
+    text = _text(cut, is_cut=len(data) > len(cut))
+    found: dict[str, object] = {"size": len(data)}
+    if len(data) > len(cut):
+        found["cut"] = True
+    if text is None:
+        return found | {"format": "hex", "text": cut[:_HEX_BYTES].hex(" "), "cut": len(data) > _HEX_BYTES}
+    return found | {"format": "json" if _is_json(text) else "text", "text": text}
+
+
+def _text(data: bytes, *, is_cut: bool) -> str | None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        if not is_cut or error.start < len(data) - 3:  # not just a character that was cut in two
+            return None
+        text = data[: error.start].decode()
+    return None if any(ord(each) < 32 and each not in "\t\n\r" for each in text) else text
+
+
+def _is_json(text: str) -> bool:
+    if text[:1] not in '{["' and text.strip() not in ("true", "false", "null"):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def at_path(text: str, path: str) -> object:
+    """The value at a path such as `order.items[0].sku`; None if there is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    for part in path.replace("[", ".").replace("]", "").removeprefix("$").strip(".").split("."):
+        if isinstance(found, dict):
+            found = found.get(part)
+        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            return None
+    return found

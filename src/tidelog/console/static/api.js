@@ -1,0 +1,113 @@
+// Requests to the console's own server, and the state of the cluster as its stream of events tells it.
+
+import { toast } from "./dom.js";
+
+export const about = { manage: false, local: false, title: "", change_header: "x-tidelog-console" };
+
+export async function get(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    for (const each of Array.isArray(value) ? value : [value]) if (each !== undefined && each !== "") query.append(name, each);
+  }
+  const response = await fetch(query.size ? `${path}?${query}` : path);
+  const answer = await response.json().catch(() => ({ error: `the console answered ${response.status}` }));
+  if (!response.ok) throw new Error(answer.error ?? `the console answered ${response.status}`);
+  return answer;
+}
+
+export async function change(name, wanted) {
+  const response = await fetch(`/api/changes/${name}`, {
+    method: "POST", headers: { "content-type": "application/json", [about.change_header]: "1" }, body: JSON.stringify(wanted),
+  });
+  const text = await response.text();
+  let answer;
+  try { answer = JSON.parse(text); } catch { answer = { error: text }; }
+  if (!response.ok) { toast(answer.error, "bad"); throw new Error(answer.error); }
+  toast(answer.done);
+  return answer;
+}
+
+export const key = (topic, partition) => `${topic}\n${partition}`;
+
+class Cluster extends EventTarget {
+  id = null;
+  controller = null;
+  brokers = [];
+  partitions = new Map();
+  events = [];
+  error = null;
+  connected = false;
+  loaded = false;
+
+  connect() {
+    const source = new EventSource("/api/stream");
+    source.addEventListener("open", () => this.#state({ connected: true }));
+    source.addEventListener("error", () => this.#state({ connected: false }));
+    source.addEventListener("cluster", (message) => {
+      const data = JSON.parse(message.data);
+      this.partitions = new Map();
+      this.events = [];
+      this.loaded = true;
+      this.#take(data, false);
+      this.#state({ error: data.error });
+      this.dispatchEvent(new CustomEvent("all"));
+    });
+    source.addEventListener("change", (message) => {
+      const data = JSON.parse(message.data);
+      const isGrown = this.#take(data, true);
+      this.dispatchEvent(new CustomEvent(isGrown ? "all" : "change", { detail: data.partitions.map((each) => key(each[0], each[1])) }));
+      this.#state({});
+    });
+    source.addEventListener("events", (message) => {
+      this.events.push(...JSON.parse(message.data));
+      this.events = this.events.slice(-5000);
+      this.dispatchEvent(new CustomEvent("events"));
+    });
+    source.addEventListener("reachable", (message) => this.#state({ error: JSON.parse(message.data).error }));
+    source.addEventListener("sample", (message) => this.dispatchEvent(new CustomEvent("sample", { detail: JSON.parse(message.data) })));
+  }
+
+  #state(fields) {
+    Object.assign(this, fields);
+    this.dispatchEvent(new CustomEvent("state"));
+  }
+
+  #take(data, isDifference) {
+    const before = this.partitions.size;
+    const brokers = this.brokers.length;
+    this.id = data.cluster_id;
+    this.controller = data.controller;
+    this.brokers = data.brokers;
+    for (const [topic, partition, leader, epoch, replicas, sync, internal] of data.partitions) {
+      const old = this.partitions.get(key(topic, partition));
+      this.partitions.set(key(topic, partition), {
+        topic, partition, leader, epoch, replicas, sync, internal,
+        changed: isDifference && old && old.leader !== leader ? leader : null,
+      });
+    }
+    for (const [topic, partition] of data.removed ?? []) this.partitions.delete(key(topic, partition));
+    return this.partitions.size !== before || this.brokers.length !== brokers || Boolean(data.removed?.length);
+  }
+
+  get counts() {
+    const counts = { topics: new Set(), partitions: 0, leaderless: 0, under: 0, moved: 0 };
+    for (const each of this.partitions.values()) {
+      counts.topics.add(each.topic);
+      counts.partitions += 1;
+      counts.leaderless += each.leader === null;
+      counts.under += each.sync.length < each.replicas.length;
+      counts.moved += each.leader !== null && each.leader !== each.replicas[0];
+    }
+    return { ...counts, topics: counts.topics.size, down: this.brokers.filter((each) => !each.up).length };
+  }
+}
+
+export const cluster = new Cluster();
+
+const STARS = "tidelog.favourites";
+export const favourites = new Set(JSON.parse(localStorage.getItem(STARS) ?? "[]"));
+
+export function toggleFavourite(topic) {
+  if (!favourites.delete(topic)) favourites.add(topic);
+  localStorage.setItem(STARS, JSON.stringify([...favourites]));
+}

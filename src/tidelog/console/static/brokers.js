@@ -1,0 +1,49 @@
+// Brokers: addresses, leaders, log directories, settings.
+
+import { about, change, cluster, get } from "./api.js";
+import { bytes, count, fill, h, pill, table } from "./dom.js";
+import { confirm } from "./dialogs.js";
+import { settingsTable } from "./topics.js";
+
+export function brokersView(main, { signal }) {
+  const list = h("div");
+  main.append(h("h1", {}, "Brokers"), list);
+  function draw() {
+    const led = {};
+    const hosted = {};
+    for (const each of cluster.partitions.values()) {
+      led[each.leader] = (led[each.leader] ?? 0) + 1;
+      for (const replica of each.replicas) hosted[replica] = (hosted[replica] ?? 0) + 1;
+    }
+    fill(list, table([
+      { title: "broker", number: true, cell: (each) => h("a", { href: `#/broker/${each.id}` }, each.id) },
+      { title: "state", cell: (each) => h("span", {}, each.up ? pill("up", "good") : pill("down", "bad"), " ", each.id === cluster.controller ? pill("controller") : null) },
+      { title: "address", cell: (each) => each.up ? `${each.host}:${each.port}` : "–" }, { title: "rack", cell: (each) => each.rack ?? "–" },
+      { title: "leads", number: true, cell: (each) => count(led[each.id] ?? 0) }, { title: "replicas", number: true, cell: (each) => count(hosted[each.id] ?? 0) },
+      { title: "", cell: (each) => about.manage && about.local ? action(each) : "" },
+    ], cluster.brokers, { empty: "Asking the cluster…" }));
+  }
+  function action(each) {
+    return each.up
+      ? h("button", { type: "button", class: "danger", onclick: async () => (await confirm(`Kill broker ${each.id}`, "It is ended with SIGKILL, as by a crash.", "Kill")) && change("kill-broker", { broker: each.id }).catch(() => {}) }, "Kill")
+      : h("button", { type: "button", onclick: () => change("start-broker", { broker: each.id }).catch(() => {}) }, "Start");
+  }
+  draw();
+  for (const name of ["all", "change"]) cluster.addEventListener(name, draw, { signal });
+}
+
+export function brokerView(main, { args: [id], signal }) {
+  const body = h("div", {}, h("p", { class: "quiet" }, "Asking the broker…"));
+  main.append(h("h1", {}, `Broker ${id}`), body);
+  async function load() {
+    try {
+      const found = await get(`/api/brokers/${id}`);
+      if (signal.aborted) return;
+      fill(body, h("h2", {}, "Log directories"), table([
+        { title: "path", cell: (each) => h("span", { class: "mono" }, each.path) }, { title: "state", cell: (each) => each.error ? pill(each.error, "bad") : pill("online", "good") },
+        { title: "replicas", number: true, cell: (each) => count(each.replicas) }, { title: "size", number: true, cell: (each) => bytes(each.bytes) },
+      ], found.directories), h("h2", {}, "Settings"), settingsTable(found.settings, "broker", id, load));
+    } catch (error) { fill(body, h("div", { class: "error" }, error.message)); }
+  }
+  load();
+}

@@ -1,0 +1,179 @@
+// The cluster, moving: brokers as columns, partitions as rows, replicas as cells, and what happened below.
+
+import { about, change, cluster, favourites, get, key } from "./api.js";
+import { clock, count, duration, fill, h, pill, toast, VirtualRows } from "./dom.js";
+import { ask, confirm } from "./dialogs.js";
+
+const ROW = 26;
+const KINDS = { broker: "bad", controller: "plain", election: "plain", leaderless: "bad", shrink: "warn", expand: "good", move: "plain", topic: "plain", group: "plain" };
+
+export function clusterView(main, { query, signal }) {
+  const filter = { text: query.get("filter") ?? "", internal: false, troubles: query.has("troubles"), stars: query.has("favourites") };
+  const figures = h("div", { class: "figures" });
+  const head = h("div", { class: "grid-head", role: "row" });
+  const grid = h("div", { class: "grid", tabindex: 0, role: "region", "aria-label": "Replicas by broker" }, head);
+  const side = h("aside", { class: "card", "aria-live": "polite" });
+  const timeline = h("div", { class: "timeline", tabindex: 0, role: "log", "aria-label": "Events" });
+  const positions = new Map();
+  let selected = query.get("partition");
+
+  const toggle = (name, title) => h("button", { type: "button", "aria-pressed": filter[name], onclick: (event) => {
+    filter[name] = !filter[name];
+    event.target.setAttribute("aria-pressed", filter[name]);
+    drawAll();
+  } }, title);
+  main.append(
+    h("h1", {}, about.title || "Cluster"), figures,
+    h("div", { class: "bar" },
+      h("input", { type: "search", placeholder: "Filter topics  ( / )", "aria-label": "Filter topics", value: filter.text, oninput: (event) => { filter.text = event.target.value; drawAll(); } }),
+      toggle("troubles", "Only troubles"), toggle("stars", "Favourites"), toggle("internal", "Internal topics")),
+    h("div", { class: "columns" }, h("div", {}, grid,
+      h("div", { class: "legend" }, h("span", {}, chip("leader", "leads"), "leader"), h("span", {}, chip("sync", "in sync"), "in sync"), h("span", {}, chip("lagging", "behind"), "out of sync"), h("span", {}, chip("offline", "down"), "its broker or disk is gone"), h("span", {}, "★ controller")),
+    ), side),
+    h("h2", {}, "Timeline of the last hour"), h("div", { class: "card" }, timeline));
+
+  const rows = new VirtualRows(grid, ROW, drawRow, 46);
+  const up = () => new Set(cluster.brokers.filter((each) => each.up).map((each) => each.id));
+  let live = up();
+
+  function visible() {
+    const text = filter.text.toLowerCase();
+    return [...cluster.partitions.values()].filter((each) =>
+      (filter.internal || !each.internal || each.leader === null) && each.topic.toLowerCase().includes(text)
+      && (!filter.troubles || each.leader === null || each.sync.length < each.replicas.length)
+      && (!filter.stars || favourites.has(each.topic)));
+  }
+
+  function drawAll() {
+    live = up();
+    fill(head, h("div", { class: "grid-name quiet" }, "partition"), cluster.brokers.map((each) =>
+      h("div", { class: `grid-broker ${each.up ? "" : "down"} ${each.id === cluster.controller ? "controller" : ""}`, title: each.up ? `${each.host}:${each.port}${each.rack ? `, rack ${each.rack}` : ""}` : "not in the cluster" },
+        h("b", {}, h("a", { href: `#/broker/${each.id}` }, each.id)), each.up ? leads(each.id) : "down")));
+    const items = visible();
+    positions.clear();
+    items.forEach((each, index) => positions.set(key(each.topic, each.partition), index));
+    rows.space.querySelector(".empty")?.remove();
+    rows.set(items);
+    drawFigures();
+    if (!items.length) rows.space.append(h("div", { class: "empty" }, cluster.loaded ? "No partition matches." : "Asking the cluster…"));
+  }
+
+  function leads(broker) {
+    let led = 0;
+    for (const each of cluster.partitions.values()) led += each.leader === broker;
+    return `leads ${led}`;
+  }
+
+  function drawFigures() {
+    const now = cluster.counts;
+    const figure = (value, title, bad) => h("div", { class: `figure ${value && bad ? bad : ""}` }, h("b", {}, count(value)), h("span", {}, title));
+    fill(figures, figure(cluster.brokers.length - now.down, "brokers up"), figure(now.down, "brokers down", "bad"), figure(now.topics, "topics"),
+      figure(now.partitions, "partitions"), figure(now.leaderless, "without a leader", "bad"), figure(now.under, "under-replicated", "warn"), figure(now.moved, "not led by the first replica"));
+  }
+
+  function drawRow(item) {
+    const row = h("div", { class: "grid-row", role: "row", "data-partition": `${item.topic}-${item.partition}` },
+      h("div", { class: "grid-name mono" }, h("a", { href: `#/topic/${encodeURIComponent(item.topic)}` }, item.topic), `-${item.partition}`));
+    for (const broker of cluster.brokers) {
+      const state = replicaState(item, broker.id);
+      row.append(state === null ? h("span", { class: "grid-cell" })
+        : h("button", { class: "grid-cell", type: "button", "aria-label": `${item.topic}-${item.partition} on broker ${broker.id}: ${LABELS[state]}`, onclick: () => select(item) },
+          chip(state, LABELS[state], item.changed === broker.id)));
+    }
+    return row;
+  }
+
+  function replicaState(item, broker) {
+    if (!item.replicas.includes(broker)) return null;
+    if (!live.has(broker)) return "offline";
+    if (item.leader === broker) return "leader";
+    return item.sync.includes(broker) ? "sync" : "lagging";
+  }
+
+  async function select(item) {
+    selected = key(item.topic, item.partition);
+    fill(side, h("h2", {}, `${item.topic}-${item.partition}`), h("p", { class: "quiet" }, "Asking its replicas…"));
+    try {
+      const found = await get(`/api/partitions/${encodeURIComponent(item.topic)}/${item.partition}`);
+      if (selected === key(item.topic, item.partition) && !signal.aborted) showPartition(found);
+    } catch (error) {
+      fill(side, h("h2", {}, `${item.topic}-${item.partition}`), h("div", { class: "error" }, error.message));
+    }
+  }
+
+  function showPartition(found) {
+    const where = `${found.topic}-${found.partition}`;
+    const actions = about.manage ? h("div", { class: "bar" },
+      h("button", { type: "button", onclick: () => change("elect", { topic: found.topic, partitions: [found.partition] }).catch(() => {}) }, "Elect the first replica"),
+      h("button", { type: "button", onclick: () => move(found) }, "Move"),
+      found.moving ? h("button", { type: "button", onclick: () => change("move", { topic: found.topic, partition: found.partition, replicas: null }).catch(() => {}) }, "Cancel the move") : null) : null;
+    fill(side, h("h2", {}, where),
+      h("p", {}, `Epoch ${found.leader_epoch}, high watermark ${count(found.high_watermark)}, min.insync.replicas ${found.min_in_sync}.`),
+      h("table", {}, h("thead", {}, h("tr", {}, ["replica", "state", "behind"].map((title) => h("th", { scope: "col" }, title)))),
+        h("tbody", {}, found.replicas.map((id) => h("tr", {}, h("td", {}, id),
+          h("td", {}, id === found.leader ? pill("leader", "good") : found.in_sync.includes(id) ? pill("in sync", "good") : pill("out of sync", "warn")),
+          h("td", { class: "number" }, found.lag[id] === null || found.lag[id] === undefined ? "?" : count(found.lag[id])))))),
+      h("h2", {}, "Why"),
+      h("ul", { class: "why" }, found.why.map((line) => h("li", {}, line)), found.out_of_sync.map((each) =>
+        h("li", {}, `Replica ${each.replica}: ${each.rule}; ${each.remedy}.${each.since_ms ? ` Since ${clock(each.since_ms)} (${duration((Date.now() - each.since_ms) / 1000)}).` : ""}`))),
+      actions, h("button", { type: "button", onclick: () => select({ topic: found.topic, partition: found.partition }) }, "Ask again"));
+  }
+
+  async function move(found) {
+    const answer = await ask("Move the replicas", "They are copied first, then the old ones are removed.", [
+      { name: "replicas", title: "Brokers, the preferred leader first", value: found.replicas.join(",") }]);
+    if (answer) await change("move", { topic: found.topic, partition: found.partition, replicas: answer.replicas.split(",").map((each) => Number(each.trim())) }).catch(() => {});
+  }
+
+  function drawEvents() {
+    const shown = cluster.events.slice(-300).reverse();
+    fill(timeline, shown.length ? shown.map((event) => h("div", { class: "event" },
+      h("time", {}, clock(event.at_ms)), h("span", { class: "kind" }, pill(event.kind, KINDS[event.kind] ?? "plain")), h("span", {}, event.text)))
+      : h("div", { class: "empty" }, "Nothing has happened since the console was started."));
+  }
+
+  const on = (name, work) => cluster.addEventListener(name, work, { signal });
+  on("all", drawAll);
+  on("change", ({ detail }) => {
+    const now = up();
+    if (now.size !== live.size || [...now].some((each) => !live.has(each)) || filter.troubles) drawAll();
+    else {
+      for (const name of detail) {
+        const index = positions.get(name);
+        if (index !== undefined) { rows.items[index] = cluster.partitions.get(name); rows.redraw(index); }
+      }
+      drawFigures();
+      for (const [index, each] of cluster.brokers.entries()) {
+        const cell = head.children[index + 1];
+        cell.classList.toggle("controller", each.id === cluster.controller);
+        if (each.up) cell.lastChild.textContent = leads(each.id);
+      }
+    }
+    if (selected && detail.includes(selected)) select(cluster.partitions.get(selected));
+  });
+  on("events", drawEvents);
+  drawAll();
+  drawEvents();
+  drawHelp();
+
+  function drawHelp() {
+    fill(side, h("h2", {}, "Click on a replica"), h("p", { class: "quiet" }, "It tells how far behind it is, why it is out of sync, since when, and what would bring it back."),
+      about.local && about.manage ? h("div", {}, h("h2", {}, "Try a failover"), cluster.brokers.map((each) => brokerButton(each))) : null);
+  }
+
+  function brokerButton(broker) {
+    const [name, title] = broker.up ? ["kill-broker", `Kill broker ${broker.id}`] : ["start-broker", `Start broker ${broker.id}`];
+    return h("button", { type: "button", class: broker.up ? "danger" : "", onclick: async () => {
+      if (broker.up && !(await confirm(title, "It is ended with SIGKILL, as by a crash. Its partitions get other leaders."))) return;
+      await change(name, { broker: broker.id }).catch(() => {});
+    } }, title);
+  }
+  on("all", () => !selected && drawHelp());
+  on("change", () => !selected && drawHelp());
+}
+
+const LABELS = { leader: "leads", sync: "in sync", lagging: "behind", offline: "down" };
+
+function chip(state, text, changed = false) {
+  return h("span", { class: `chip ${state} ${changed ? "changed" : ""}` }, text);
+}

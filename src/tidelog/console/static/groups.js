@@ -1,0 +1,93 @@
+// Groups: lag in records and in seconds with its trend, members, and offsets that can be reset after a preview.
+
+import { about, change, get } from "./api.js";
+import { count, duration, fill, h, lineChart, pill, table } from "./dom.js";
+
+const TRENDS = { growing: ["↑ growing", "bad"], shrinking: ["↓ shrinking", "good"], steady: ["→ steady", "plain"] };
+const trend = (name) => (name ? pill(...TRENDS[name]) : h("span", { class: "quiet" }, "–"));
+const INTERVAL = 5000;
+
+export function groupsView(main, { query, signal }) {
+  let groups = [];
+  let lags = {};
+  const list = h("div");
+  const box = h("input", { type: "search", placeholder: "Filter groups  ( / )", "aria-label": "Filter groups", value: query.get("filter") ?? "", oninput: () => { draw(); loadLags(); } });
+  main.append(h("h1", {}, "Groups"), h("div", { class: "bar" }, box), list);
+  const shown = () => groups.filter((each) => each.id.toLowerCase().includes(box.value.toLowerCase()));
+
+  function draw() {
+    fill(list, table([
+      { title: "group", cell: (each) => h("a", { href: `#/group/${encodeURIComponent(each.id)}` }, each.id) },
+      { title: "protocol", cell: (each) => each.kind || "–" },
+      { title: "state", cell: (each) => pill(each.state, each.state === "Stable" ? "good" : each.state === "Empty" ? "plain" : "warn") },
+      { title: "coordinator", number: true, cell: (each) => each.coordinator },
+      { title: "lag", number: true, cell: (each) => count(lags[each.id]?.lag) },
+      { title: "trend", cell: (each) => trend(lags[each.id]?.trend) },
+    ], shown(), { onrow: (each) => { location.hash = `#/group/${encodeURIComponent(each.id)}`; }, empty: groups.length ? "No group matches." : "No groups yet." }));
+  }
+
+  async function loadLags() {
+    const ids = shown().slice(0, 50).map((each) => each.id);
+    if (!ids.length) return;
+    try { lags = { ...lags, ...(await get("/api/groups/lag", { group: ids })) }; if (!signal.aborted) draw(); } catch { /* the next round tries again */ }
+  }
+
+  async function load() {
+    try { groups = await get("/api/groups"); if (!signal.aborted) { draw(); await loadLags(); } } catch (error) { fill(list, h("div", { class: "error" }, error.message)); }
+  }
+  load();
+  const timer = setInterval(load, INTERVAL);
+  signal.addEventListener("abort", () => clearInterval(timer));
+}
+
+export function groupView(main, { args: [id], signal }) {
+  const body = h("div");
+  main.append(h("h1", {}, id), about.manage ? resetForm(id, load) : null, body);
+
+  async function load() {
+    try {
+      const found = await get(`/api/groups/${encodeURIComponent(id)}`);
+      if (signal.aborted) return;
+      const seconds = Math.max(0, ...found.partitions.map((each) => each.seconds ?? 0));
+      fill(body, h("div", { class: "figures" },
+        [[found.state, "state"], [count(found.lag), "records behind"], [duration(seconds), "seconds behind"], [found.members.length, "members"], [`${found.kind}${found.assignor ? `, ${found.assignor}` : ""}`, "protocol"]]
+          .map(([value, title]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, title))), h("div", { class: "figure" }, trend(found.trend), h("br"), h("span", {}, "trend of the lag"))),
+        h("div", { class: "card" }, h("h2", {}, "Lag"), lineChart(found.history, { unit: (value) => count(Math.round(value)) })),
+        h("h2", {}, "Partitions"), table([
+          { title: "topic", cell: (each) => h("a", { href: `#/topic/${encodeURIComponent(each.topic)}` }, each.topic) },
+          { title: "partition", number: true, cell: (each) => each.partition },
+          { title: "committed", number: true, cell: (each) => count(each.committed) },
+          { title: "end", number: true, cell: (each) => count(each.end) },
+          { title: "lag", number: true, cell: (each) => count(each.lag) },
+          { title: "behind", number: true, cell: (each) => duration(each.seconds) },
+          { title: "member", cell: (each) => each.member ?? h("span", { class: "quiet" }, "nobody") },
+        ], found.partitions, { empty: "No partition is committed or assigned." }),
+        h("h2", {}, "Members"), table([
+          { title: "member", cell: (each) => each.instance ?? each.id }, { title: "client", cell: (each) => each.client }, { title: "host", cell: (each) => each.host },
+          { title: "partitions", number: true, cell: (each) => each.partitions },
+        ], found.members, { empty: "No members." }));
+    } catch (error) { fill(body, h("div", { class: "error" }, error.message)); }
+  }
+  load();
+  const timer = setInterval(load, INTERVAL);
+  signal.addEventListener("abort", () => clearInterval(timer));
+}
+
+function resetForm(id, reload) {
+  const target = h("select", { "aria-label": "Reset to" }, ["earliest", "latest", "offset", "time"].map((each) => h("option", {}, each)));
+  const at = h("input", { placeholder: "offset or ISO time", "aria-label": "Offset or time" });
+  const result = h("div");
+  const wanted = () => target.value === "offset" ? at.value : target.value === "time" ? `@${Date.parse(at.value)}` : target.value;
+  async function preview() {
+    try {
+      const rows = await get(`/api/groups/${encodeURIComponent(id)}`, { reset_to: wanted() });
+      fill(result, table([
+        { title: "topic", cell: (each) => each.topic }, { title: "partition", number: true, cell: (each) => each.partition },
+        { title: "committed", number: true, cell: (each) => count(each.committed) }, { title: "new", number: true, cell: (each) => count(each.new) },
+        { title: "moves by", number: true, cell: (each) => count(each.new - each.committed) },
+      ], rows, { empty: "The group has committed nothing." }),
+      rows.length ? h("button", { type: "button", class: "danger", onclick: () => change("reset-offsets", { group: id, to: wanted() }).then(() => { result.replaceChildren(); reload(); }).catch(() => {}) }, "Reset the offsets") : null);
+    } catch (error) { fill(result, h("div", { class: "error" }, error.message)); }
+  }
+  return h("div", { class: "card" }, h("div", { class: "bar" }, h("span", {}, "Reset offsets to"), target, at, h("button", { type: "button", onclick: preview }, "Preview")), result);
+}

@@ -1,0 +1,137 @@
+// Messages of a topic: a page of records, filters, a chart of volume that picks the time, and a live view.
+
+import { get } from "./api.js";
+import { append, clock, count, fill, h, moment, pill } from "./dom.js";
+
+const MAX_SHOWN = 1000;
+const HOUR = 3600000;
+
+export function messagesView(body, topic, query, signal) {
+  const path = `/api/topics/${encodeURIComponent(topic)}`;
+  const fields = {};
+  const field = (name, title, value = "") => {
+    fields[name] = h("input", { value: query.get(name) ?? value, placeholder: title, "aria-label": title, size: Math.max(8, title.length), onkeydown: (event) => event.key === "Enter" && load() });
+    return fields[name];
+  };
+  const start = h("select", { "aria-label": "Begin at" }, [["latest", "latest"], ["earliest", "earliest"], ["offset", "offset"], ["time", "time"]].map(([value, title]) => h("option", { value }, title)));
+  start.value = query.get("from") ?? "latest";
+  const list = h("div", { class: "card", role: "list", "aria-label": "Records" });
+  const note = h("span", { class: "quiet", role: "status" });
+  const bars = h("div", { class: "bars" });
+  const more = h("button", { type: "button", onclick: () => load(true) }, "More");
+  const live = h("button", { type: "button", "aria-pressed": false, onclick: toggleLive }, "Live");
+  let cursor = null;
+  let source = null;
+
+  body.append(
+    h("div", { class: "card" }, h("div", { class: "bar quiet" }, h("span", {}, "Records by time: click on a bar to read from there"), h("span", { class: "grow" }),
+      [[HOUR, "1 h"], [24 * HOUR, "24 h"], [7 * 24 * HOUR, "7 days"]].map(([span, title]) => h("button", { type: "button", onclick: () => loadVolume(span) }, title))), bars),
+    h("div", { class: "bar" }, h("label", {}, "from", start), field("at", "offset or ISO time"), field("partitions", "partitions"), field("key", "key contains"), field("value", "value contains"), field("header", "header contains"), field("path", "JSON path=value"),
+      h("button", { type: "button", class: "primary", onclick: () => load() }, "Read"), live, h("a", { href: "#", onclick: download }, "Download"), note),
+    list, h("div", { class: "bar" }, more));
+
+  function asked() {
+    const at = fields.at.value.trim();
+    let from = start.value;
+    if (from === "offset") from = /^\d+$/.test(at) ? at : "0";
+    if (from === "time") from = `@${/^\d+$/.test(at) ? at : Date.parse(at) || Date.now() - HOUR}`;
+    return { start: from, partitions: fields.partitions.value, key: fields.key.value, value: fields.value.value, header: fields.header.value, path: fields.path.value, limit: 100 };
+  }
+
+  function remember() {
+    const shared = new URLSearchParams({ from: start.value });
+    for (const [name, input] of Object.entries(fields)) if (input.value) shared.set(name, input.value);
+    history.replaceState(null, "", `#/topic/${encodeURIComponent(topic)}/messages?${shared}`);
+  }
+
+  async function load(further = false) {
+    stopLive();
+    remember();
+    note.textContent = "reading…";
+    try {
+      const page = await get(`${path}/messages`, { ...asked(), cursor: further && cursor ? cursor : undefined });
+      if (signal.aborted) return;
+      cursor = Object.entries(page.next_offsets).map(([number, offset]) => `${number}:${offset}`).join(",");
+      if (!further) list.replaceChildren();
+      show(start.value === "latest" && !further ? page.records.reverse() : page.records, false);
+      note.textContent = `${count(page.records.length)} shown, ${count(page.scanned)} looked at${page.is_at_end ? ", at the end" : ""}`;
+      more.hidden = page.is_at_end;
+    } catch (error) {
+      note.textContent = "";
+      fill(list, h("div", { class: "error" }, error.message));
+    }
+  }
+
+  function show(records, onTop) {
+    list.querySelector(".empty")?.remove();
+    for (const record of records) onTop ? list.prepend(line(record)) : list.append(line(record));
+    while (list.children.length > MAX_SHOWN) (onTop ? list.lastChild : list.firstChild).remove();
+    if (!list.children.length) list.append(h("div", { class: "empty" }, "No records here."));
+  }
+
+  function toggleLive() {
+    if (source) { stopLive(); return; }
+    live.setAttribute("aria-pressed", true);
+    list.replaceChildren();
+    note.textContent = "waiting for new records…";
+    const params = new URLSearchParams(Object.entries(asked()).filter(([, value]) => value !== ""));
+    source = new EventSource(`${path}/tail?${params}`);
+    source.addEventListener("records", (message) => {
+      const records = JSON.parse(message.data);
+      if (records.length) { show(records, true); note.textContent = `live, newest at ${clock(Date.now())}`; }
+    });
+    source.addEventListener("failed", (message) => { note.textContent = JSON.parse(message.data); });
+  }
+
+  function stopLive() {
+    source?.close();
+    source = null;
+    live.setAttribute("aria-pressed", false);
+  }
+
+  function download(event) {
+    event.preventDefault();
+    const params = new URLSearchParams(Object.entries(asked()).filter(([, value]) => value !== ""));
+    location.href = `${path}/download?${params}`;
+  }
+
+  async function loadVolume(span) {
+    const until = Date.now();
+    const since = until - span;
+    try {
+      const found = await get(`${path}/volume`, { since, until });
+      const top = Math.max(1, ...found.map((each) => each[1]));
+      fill(bars, found.map(([ms, records]) => {
+        const bar = h("button", { type: "button", title: `${moment(ms)}: ${count(records)} records`, "aria-label": `${moment(ms)}: ${count(records)} records`, onclick: () => { start.value = "time"; fields.at.value = new Date(ms).toISOString(); load(); } });
+        bar.style.height = `${Math.round((60 * records) / top)}px`;
+        return bar;
+      }));
+    } catch (error) { fill(bars, h("span", { class: "quiet" }, error.message)); }
+  }
+
+  signal.addEventListener("abort", stopLive);
+  load();
+  loadVolume(HOUR);
+}
+
+function line(record) {
+  const state = record.marker ? pill(`${record.marker} marker`, "plain") : record.error ? pill("unreadable", "bad")
+    : record.transaction === "aborted" ? pill("aborted", "bad") : record.transaction === "open" ? pill("open transaction", "warn") : null;
+  const details = h("details", { class: "message", role: "listitem" }, h("summary", {},
+    h("span", { class: "quiet" }, `p ${record.partition}`), h("span", { class: "mono" }, record.offset), h("span", { class: "mono quiet" }, moment(record.timestamp)),
+    h("span", { class: "mono" }, record.key ? record.key.text : h("i", { class: "quiet" }, "no key")),
+    h("span", { class: "mono" }, state, state ? " " : "", record.marker || record.error ? record.error ?? "" : record.value ? record.value.text : h("i", { class: "quiet" }, "null"))));
+  details.addEventListener("toggle", () => {
+    if (!details.open || details.children.length > 1) return;
+    append(details, [h("div", { class: "quiet" }, `offset ${record.offset}, partition ${record.partition}, ${moment(record.timestamp)}${record.producer_id === null ? "" : `, producer ${record.producer_id}`}${record.transaction ? `, transaction ${record.transaction}` : ""}`),
+      payload("key", record.key), payload("value", record.value), record.headers.map(([name, value]) => payload(`header ${name}`, value))]);
+  });
+  return details;
+}
+
+function payload(title, found) {
+  if (!found) return h("div", { class: "quiet" }, `${title}: null`);
+  let text = found.text;
+  if (found.format === "json") { try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* shown as it is */ } }
+  return h("div", {}, h("span", { class: "quiet" }, `${title} (${found.format}, ${count(found.size)} bytes${found.cut ? ", cut" : ""})`), h("pre", { class: "mono" }, text));
+}
