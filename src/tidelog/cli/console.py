@@ -75,7 +75,8 @@ async def _run(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 def _local(options: argparse.Namespace) -> Path | None:
     """The data directory whose brokers may be killed: the one named, or the default one if it is this cluster's."""
-    from tidelog.cli.local_cluster.data_directory import DataDirectory, default_data_directory
+    from tidelog.cli.local_cluster.data_directory import DataDirectory
+    from tidelog.runtime.cluster_choice import default_data_directory
 
     if options.bootstrap and not options.data:
         return None

@@ -21,12 +21,12 @@ from tidelog.runtime.side_tasks import SideTasks
 from tidelog.runtime.turns import Turns
 from tidelog.runtime.workers import Workers
 from tidelog.server.acls import Acls
-from tidelog.server.denial_log import DenialLog
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import ConfigChanges
 from tidelog.server.control_plane import ControlPlane
 from tidelog.server.controller_link import ControllerLink
 from tidelog.server.coordinators import Coordinators
+from tidelog.server.denial_log import DenialLog
 from tidelog.server.fetch_sessions import FetchSessionCache
 from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.membership import Membership
