@@ -32,7 +32,7 @@ help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
 
 run: $(RUNTIME) ## Start three brokers on 127.0.0.1:29092 to 29094 with their data in ./data (PORT=9092 DATA=elsewhere)
-	@$(BIN)/tidelog up --data $(DATA) --port $(PORT)
+	@$(BIN)/tidelog up --console --data $(DATA) --port $(PORT)
 
 demo: $(SPARK_READY) ## A tour of two minutes: brokers, a pipeline into a table, a killed leader, an audit, and counts that must match
 	@$(BIN)/python -m demo.run
@@ -81,9 +81,9 @@ docs: $(DEV) ## Generate the reference pages again
 
 lock: $(DEV) ## Choose the pinned versions anew
 	@$(PIP) install uv
-	@$(call choose,runtime,)
-	@$(call choose,spark,--extra spark)
-	@$(call choose,dev,--extra spark --extra iceberg --extra dev)
+	@$(call choose,runtime,--extra console)
+	@$(call choose,spark,--extra console --extra spark)
+	@$(call choose,dev,--extra console --extra spark --extra iceberg --extra dev)
 
 define choose
 $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \

@@ -40,6 +40,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--zookeeper", metavar="HOST:PORT[/PATH]", help="keep the metadata in ZooKeeper instead of a file in DIR"
     )
     parser.add_argument("--detach", action="store_true", help="return when the cluster is ready and leave it running")
+    parser.add_argument(
+        "--console",
+        action="store_true",
+        help="serve the console for the browser too, while this runs in the foreground",
+    )
     parser.add_argument("--restart", action="store_true", help="restart brokers that die")
     parser.add_argument(
         "--set",

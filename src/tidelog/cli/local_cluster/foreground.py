@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -131,12 +132,27 @@ async def stop_brokers(
     await stopping
 
 
-def watch(data: DataDirectory, plan: Plan, started: Mapping[int, BrokerProcess], began: float, *, restart: bool) -> int:
-    return asyncio.run(_watch(data, plan, started, began, restart=restart))
+def watch(
+    data: DataDirectory,
+    plan: Plan,
+    started: Mapping[int, BrokerProcess],
+    began: float,
+    *,
+    restart: bool,
+    console: AbstractContextManager[str],
+) -> int:
+    """`console` begins when the cluster is ready; it yields a line to print."""
+    return asyncio.run(_watch(data, plan, started, began, restart=restart, console=console))
 
 
 async def _watch(
-    data: DataDirectory, plan: Plan, started: Mapping[int, BrokerProcess], began: float, *, restart: bool
+    data: DataDirectory,
+    plan: Plan,
+    started: Mapping[int, BrokerProcess],
+    began: float,
+    *,
+    restart: bool,
+    console: AbstractContextManager[str],
 ) -> int:
     end = StopSignals()
     connections = new_connections()
@@ -147,9 +163,10 @@ async def _watch(
         ):
             return 1
         ready = [ready_line(plan, started, began), metrics_line(data, plan), f"bootstrap: {plan.bootstrap}"]
-        for line in [*ready, *_first_steps(data, plan)]:
-            screen.say(line)
-        controller = await _until_ended(connections, data, plan, screen, end, restart=restart)
+        with console as console_line:
+            for line in [*ready, *filter(None, [console_line]), *_first_steps(data, plan)]:
+                screen.say(line)
+            controller = await _until_ended(connections, data, plan, screen, end, restart=restart)
         screen.say("stopping the brokers")
         await stop_brokers(data.running_brokers(plan), controller, screen.say, end)
         return 0

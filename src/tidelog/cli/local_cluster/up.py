@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.cluster_settings import read_settings
@@ -21,6 +22,10 @@ def up(options: argparse.Namespace) -> int:
     data = DataDirectory(options.data)
     settings = read_settings(options.config, options.overrides)
     requested = _with_free_port(data, PlanOptions(options.brokers, options.port, options.zookeeper))
+    if options.detach and options.console:
+        raise CommandError(
+            "--console is for a cluster in the foreground; with --detach, run `tidelog console` next to it"
+        )
     validate_arguments(data, requested, detach=options.detach, restart=options.restart)
     try:
         data.root.mkdir(parents=True, exist_ok=True)
@@ -32,7 +37,14 @@ def up(options: argparse.Namespace) -> int:
         plan, started = _start(data, requested, settings)
         from tidelog.cli.local_cluster.foreground import watch
 
-        return watch(data, plan, started, began, restart=options.restart)
+        console = _console(data, plan) if options.console else nullcontext("")
+        return watch(data, plan, started, began, restart=options.restart, console=console)
+
+
+def _console(data: DataDirectory, plan: Plan) -> AbstractContextManager[str]:
+    from tidelog.cli.local_cluster.console_process import running_console
+
+    return running_console(data, plan)
 
 
 def _with_free_port(data: DataDirectory, requested: PlanOptions) -> PlanOptions:
