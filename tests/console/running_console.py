@@ -1,6 +1,7 @@
 """`tidelog console` as a process of its own, next to a cluster of this process."""
 
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -57,9 +58,9 @@ class RunningConsole:
 
 
 @contextmanager
-def running_console(bootstrap: str, *options: str) -> Generator[RunningConsole]:
+def running_console(bootstrap: str, *options: str, **environment: str) -> Generator[RunningConsole]:
     command = [sys.executable, "-m", "tidelog", "console", "--bootstrap", bootstrap, "--port", "0", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment) as process:
         assert process.stderr is not None
         try:
             line = process.stderr.readline()

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Generator
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
@@ -36,8 +37,9 @@ def kafka() -> Generator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def console(kafka: Cluster) -> Generator[RunningConsole]:
-    with running_console(kafka.bootstrap_servers, "--manage") as running:
+def console(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningConsole]:
+    directory = str(tmp_path_factory.mktemp("pipelines"))
+    with running_console(kafka.bootstrap_servers, "--manage", TIDELOG_PIPELINES=directory) as running:
         yield running
 
 
@@ -78,6 +80,7 @@ def _note(message: ConsoleMessage, errors: list[str]) -> None:
         ("topic/orders/settings", "retention.ms"),
         ("groups", "<img src=x"),
         ("transactions", "No transactional ids yet."),
+        ("pipelines", "No pipeline has run"),
         ("brokers", "controller"),
         ("broker/1", "log.retention.ms"),
         ("charts", "The last hour"),
@@ -154,6 +157,18 @@ def test_the_keyboard_reaches_everything(console: RunningConsole, page: Page) ->
     page.keyboard.press("/")
     page.keyboard.type("orders")
     expect(page.locator("input[type=search]")).to_have_value("orders")
+
+
+def test_screen_readers_find_no_serious_obstacle(console: RunningConsole, page: Page) -> None:
+    for view in ("cluster", "topics", "topic/orders", "groups", "brokers", "charts"):
+        page.goto(f"{console.origin}/#/{view}")
+        expect(page.locator("h1")).to_be_visible()
+        expect(page.locator("#status")).to_have_text("healthy")
+        for theme in ("light", "dark"):
+            page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
+            found = Axe().run(page).response["violations"]
+            serious = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found if each["impact"] in ("serious", "critical")]
+            assert serious == [], (view, theme)
 
 
 def test_a_narrow_screen_does_not_scroll_sideways(console: RunningConsole, page: Page) -> None:

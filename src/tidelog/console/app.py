@@ -14,6 +14,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tidelog.cli.pipeline_view import as_json
 from tidelog.client.network.retries import reason_of
 from tidelog.console.changes import Changes, NotManaged
 from tidelog.console.groups import Groups
@@ -22,6 +23,7 @@ from tidelog.console.observer import CLIENT_ERRORS, Observer, now_ms
 from tidelog.console.security import CHANGE_HEADER, HEADERS, TOKEN_COOKIE, Guard
 from tidelog.console.timeline import Kind
 from tidelog.console.topics import Topics
+from tidelog.pipelines.running.pipeline_state import default_state_directory, list_pipelines
 
 STATIC = Path(__file__).parent / "static"
 MAX_BODY_BYTES = 2 * 1024 * 1024
@@ -93,6 +95,7 @@ class Console:
             Route("/api/groups/lag", self._json(self._lags)),
             Route("/api/groups/{group:path}", self._json(self._describe_group)),
             Route("/api/transactions", self._json(self._transactions)),
+            Route("/api/pipelines", self._json(self._pipelines)),
             Route("/api/brokers/{broker:int}", self._json(self._describe_broker)),
             Route("/api/changes/{change}", self._json(self._change), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
@@ -208,6 +211,10 @@ class Console:
 
     async def _transactions(self, request: Request) -> object:
         return await self._topics.transactions()
+
+    async def _pipelines(self, request: Request) -> object:
+        states = list_pipelines(default_state_directory())
+        return [as_json(state.name, state.present()) for state in states]
 
     # ---- changes
 

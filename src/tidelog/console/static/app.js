@@ -6,6 +6,7 @@ import { brokersView, brokerView } from "./brokers.js";
 import { chartsView } from "./charts.js";
 import { clusterView } from "./cluster.js";
 import { groupsView, groupView } from "./groups.js";
+import { pipelinesView } from "./pipelines.js";
 import { topicsView, topicView } from "./topics.js";
 import { transactionsView } from "./transactions.js";
 
@@ -16,6 +17,7 @@ const VIEWS = [
   ["groups", "Groups", groupsView],
   ["group", null, groupView],
   ["transactions", "Transactions", transactionsView],
+  ["pipelines", "Pipelines", pipelinesView],
   ["brokers", "Brokers", brokersView],
   ["broker", null, brokerView],
   ["charts", "Charts", chartsView],
@@ -67,7 +69,7 @@ document.getElementById("theme").addEventListener("click", () =>
 document.addEventListener("keydown", (event) => {
   if (event.target.closest("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "/") { const box = document.querySelector("input[type=search]"); if (box) { event.preventDefault(); box.focus(); } }
-  const number = "123456".indexOf(event.key);
+  const number = "1234567".indexOf(event.key);
   if (number >= 0) location.hash = `#/${VIEWS.filter((each) => each[1])[number][0]}`;
 });
 

@@ -10,7 +10,7 @@ const KINDS = { broker: "bad", controller: "plain", election: "plain", leaderles
 export function clusterView(main, { query, signal }) {
   const filter = { text: query.get("filter") ?? "", internal: false, troubles: query.has("troubles"), stars: query.has("favourites") };
   const figures = h("div", { class: "figures" });
-  const head = h("div", { class: "grid-head", role: "row" });
+  const head = h("div", { class: "grid-head" });
   const grid = h("div", { class: "grid", tabindex: 0, role: "region", "aria-label": "Replicas by broker" }, head);
   const side = h("aside", { class: "card", "aria-live": "polite" });
   const timeline = h("div", { class: "timeline", tabindex: 0, role: "log", "aria-label": "Events" });
@@ -72,7 +72,7 @@ export function clusterView(main, { query, signal }) {
   }
 
   function drawRow(item) {
-    const row = h("div", { class: "grid-row", role: "row", "data-partition": `${item.topic}-${item.partition}` },
+    const row = h("div", { class: "grid-row", "data-partition": `${item.topic}-${item.partition}` },
       h("div", { class: "grid-name mono" }, h("a", { href: `#/topic/${encodeURIComponent(item.topic)}` }, item.topic), `-${item.partition}`));
     for (const broker of cluster.brokers) {
       const state = replicaState(item, broker.id);

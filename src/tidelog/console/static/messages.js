@@ -15,7 +15,7 @@ export function messagesView(body, topic, query, signal) {
   };
   const start = h("select", { "aria-label": "Begin at" }, [["latest", "latest"], ["earliest", "earliest"], ["offset", "offset"], ["time", "time"]].map(([value, title]) => h("option", { value }, title)));
   start.value = query.get("from") ?? "latest";
-  const list = h("div", { class: "card", role: "list", "aria-label": "Records" });
+  const list = h("div", { class: "card" });
   const note = h("span", { class: "quiet", role: "status" });
   const bars = h("div", { class: "bars" });
   const more = h("button", { type: "button", onclick: () => load(true) }, "More");
@@ -117,7 +117,7 @@ export function messagesView(body, topic, query, signal) {
 function line(record) {
   const state = record.marker ? pill(`${record.marker} marker`, "plain") : record.error ? pill("unreadable", "bad")
     : record.transaction === "aborted" ? pill("aborted", "bad") : record.transaction === "open" ? pill("open transaction", "warn") : null;
-  const details = h("details", { class: "message", role: "listitem" }, h("summary", {},
+  const details = h("details", { class: "message" }, h("summary", {},
     h("span", { class: "quiet" }, `p ${record.partition}`), h("span", { class: "mono" }, record.offset), h("span", { class: "mono quiet" }, moment(record.timestamp)),
     h("span", { class: "mono" }, record.key ? record.key.text : h("i", { class: "quiet" }, "no key")),
     h("span", { class: "mono" }, state, state ? " " : "", record.marker || record.error ? record.error ?? "" : record.value ? record.value.text : h("i", { class: "quiet" }, "null"))));

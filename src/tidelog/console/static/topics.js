@@ -51,8 +51,8 @@ export function topicsView(main, { query, signal }) {
 export function topicView(main, { args: [name, tab = "messages"], query, signal }) {
   const body = h("div");
   const tabs = ["messages", "partitions", "settings"];
-  main.append(h("h1", {}, name), h("div", { class: "bar", role: "tablist" }, tabs.map((each) =>
-    h("a", { role: "tab", "aria-selected": each === tab, class: `pill ${each === tab ? "good" : "plain"}`, href: `#/topic/${encodeURIComponent(name)}/${each}` }, each)),
+  main.append(h("h1", {}, name), h("div", { class: "bar" }, tabs.map((each) =>
+    h("a", { "aria-current": each === tab ? "page" : undefined, class: `pill ${each === tab ? "good" : "plain"}`, href: `#/topic/${encodeURIComponent(name)}/${each}` }, each)),
     h("span", { class: "grow" }),
     about.manage ? [
       h("button", { type: "button", onclick: produce }, "Produce a record"),
