@@ -21,7 +21,7 @@ class CommittingConsumer:
         self,
         cluster: Cluster,
         group_id: str,
-        topic: str,
+        topics: Sequence[str],
         *,
         from_beginning: bool,
         isolation_level: int,
@@ -30,7 +30,7 @@ class CommittingConsumer:
         start_at = BEGINNING if from_beginning else END
         reading = ConsumerSettings(isolation_level, reset_to=start_at)
         settings = GroupConsumerSettings(instance_id=instance_id, start_at=start_at, reading=reading)
-        self._consumer = GroupConsumer(cluster, group_id, [topic], settings, on_revoked=self._on_revoked)
+        self._consumer = GroupConsumer(cluster, group_id, topics, settings, on_revoked=self._on_revoked)
         self._unprinted: list[ConsumedRecord] = []
         self._committed: dict[TopicPartition, int] = {}
         self._commit_at = 0.0

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ from tidelog.cli.client_command import (
     run_command,
 )
 from tidelog.cli.command_error import CommandError
+from tidelog.cli.time_options import NOW, time_option
 from tidelog.terminal.plurals import plural
 from tidelog.types import TopicPartition
 
@@ -80,7 +82,7 @@ def _add_reset_offsets(actions: "argparse._SubParsersAction[argparse.ArgumentPar
     target.add_argument(
         "--to-time",
         metavar="TIME",
-        type=_time_option,
+        type=time_option,
         help="to the first record at or after this time, such as 2026-01-31T12:00",
     )
     target.add_argument("--shift-by", metavar="N", type=_shift_option, help="by N offsets; a negative N moves back")
@@ -127,18 +129,6 @@ def _shift_option(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number of records such as -100, found {text!r}") from None
-
-
-def _time_option(text: str) -> int:
-    """In milliseconds; local time unless the text has a time zone."""
-    from datetime import datetime
-
-    try:
-        return max(int(datetime.fromisoformat(text).timestamp() * 1000), 0)
-    except (ValueError, OverflowError, OSError):
-        raise argparse.ArgumentTypeError(
-            f"expected a time such as 2026-01-31T12:00 or 2026-01-31T12:00:00Z, found {text!r}"
-        ) from None
 
 
 async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:
@@ -337,6 +327,7 @@ async def _targets(
     if options.to_latest:
         return ends
     if options.to_time is not None:
+        options.to_time = time.time_ns() // 1_000_000 if options.to_time == NOW else options.to_time
         found = await list_offsets(cluster, dict.fromkeys(partitions, options.to_time))
         wanted = {key: at.offset if at.offset >= 0 else ends[key] for key, at in found.items()}
     elif options.to_offset is not None:

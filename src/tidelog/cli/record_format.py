@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog.client.consumer.fetched_records import ConsumedRecord
@@ -45,13 +45,29 @@ def check_format(text: str) -> str:
     return text
 
 
-def formatter(text: str) -> "Callable[[ConsumedRecord], bytes]":
+def formatter(text: str, decode: "Callable[[bytes], Any] | None" = None) -> "Callable[[ConsumedRecord], bytes]":
+    """`decode` makes the value something that JSON can write."""
     parts = [_part(token) for token in _TOKEN.findall(text)]
+    if decode is not None:
+        plain = _FIELDS["v"]
+        parts = [_decoded_value(decode) if part is plain else part for part in parts]
 
     def line(record: "ConsumedRecord") -> bytes:
         return b"".join([part if isinstance(part, bytes) else part(record) for part in parts]) + b"\n"
 
     return line
+
+
+def _decoded_value(decode: "Callable[[bytes], Any]") -> "Callable[[ConsumedRecord], bytes]":
+    def text(record: "ConsumedRecord") -> bytes:
+        if record.value is None:
+            return NULL
+        try:
+            return json.dumps(decode(record.value), ensure_ascii=False).encode()
+        except Exception:  # noqa: BLE001
+            return record.value
+
+    return text
 
 
 def _part(token: str) -> "bytes | Callable[[ConsumedRecord], bytes]":
@@ -60,18 +76,27 @@ def _part(token: str) -> "bytes | Callable[[ConsumedRecord], bytes]":
     return _FIELDS[token[1:]] if token.startswith("%") else token.encode()
 
 
-def json_line(record: "ConsumedRecord") -> bytes:
-    """UTF-8 as text, other bytes as base64 under a key that says so."""
+def json_line(record: "ConsumedRecord", decode: "Callable[[bytes], Any] | None" = None) -> bytes:
+    """UTF-8 as text, other bytes as base64 under a key that says so. `decode` makes the value an object."""
     described = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
         **_readable("key", record.key),
-        **_readable("value", record.value),
+        **_value(record.value, decode),
         "headers": [{"key": name, **_readable("value", value)} for name, value in record.headers],
     }
     return json.dumps(described, ensure_ascii=False).encode() + b"\n"
+
+
+def _value(value: bytes | None, decode: "Callable[[bytes], Any] | None") -> dict[str, object]:
+    if value is None or decode is None:
+        return {**_readable("value", value)}
+    try:
+        return {"value": decode(value)}
+    except Exception as error:  # noqa: BLE001
+        return {"value_base64": base64.b64encode(value).decode(), "value_error": f"{type(error).__name__}: {error}"}
 
 
 def _readable(name: str, value: bytes | None) -> dict[str, str | None]:
