@@ -26,6 +26,7 @@ COMMANDS = (
     "pipeline",
     "console",
     "audit",
+    "log",
     "broker",
     "profile",
     "simulate",

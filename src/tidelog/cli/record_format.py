@@ -83,23 +83,24 @@ def json_line(record: "ConsumedRecord", decode: "Callable[[bytes], Any] | None" 
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
-        **_readable("key", record.key),
+        **readable("key", record.key),
         **_value(record.value, decode),
-        "headers": [{"key": name, **_readable("value", value)} for name, value in record.headers],
+        "headers": [{"key": name, **readable("value", value)} for name, value in record.headers],
     }
     return json.dumps(described, ensure_ascii=False).encode() + b"\n"
 
 
 def _value(value: bytes | None, decode: "Callable[[bytes], Any] | None") -> dict[str, object]:
     if value is None or decode is None:
-        return {**_readable("value", value)}
+        return {**readable("value", value)}
     try:
         return {"value": decode(value)}
     except Exception as error:  # noqa: BLE001
         return {"value_base64": base64.b64encode(value).decode(), "value_error": f"{type(error).__name__}: {error}"}
 
 
-def _readable(name: str, value: bytes | None) -> dict[str, str | None]:
+def readable(name: str, value: bytes | None) -> dict[str, str | None]:
+    """UTF-8 as text, other bytes as base64 under another name."""
     if value is None:
         return {name: None}
     try:
