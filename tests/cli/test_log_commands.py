@@ -28,9 +28,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             producer.init_transactions()
             producer.begin_transaction()
             for value in range(40):
-                producer.produce("tides", f"{value:060000d}", key=f"k{value}", headers={"h": "x"})
+                producer.produce(
+                    "tides", f"{value:060000d}", key=f"k{value}", headers={"h": "x"}, timestamp=1000 + value
+                )
             producer.flush()
             getattr(producer, f"{ending}_transaction")()
+            Producer({"bootstrap.servers": kafka.bootstrap_servers, **how}).init_transactions()  # the marker is there
     return directory
 
 
