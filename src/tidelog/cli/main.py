@@ -29,6 +29,7 @@ COMMANDS = (
     "log",
     "broker",
     "profile",
+    "completion",
     "simulate",
     "version",
 )
@@ -67,6 +68,11 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """With all commands."""
+    return _parser(())
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
