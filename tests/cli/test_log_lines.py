@@ -1,9 +1,10 @@
 """Lines of the log are what the broker says, not what clients have named things."""
 
+import json
 import logging
 import sys
 
-from tidelog.cli.log_formatter import SingleLineFormatter
+from tidelog.cli.log_formatter import JsonFormatter, SingleLineFormatter, message_fields
 
 
 def record(message: str, *arguments: object, has_failed: bool = False) -> logging.LogRecord:
@@ -28,3 +29,20 @@ def test_a_traceback_keeps_its_lines() -> None:
     except ValueError:
         told = SingleLineFormatter("%(message)s").format(record("a step failed", has_failed=True))
     assert told.startswith("a step failed\nTraceback")
+
+
+def test_json_has_the_pairs_of_a_message_as_fields() -> None:
+    line = JsonFormatter().format(record("member left group group=%s reason=%s", "a\nb", "it was too slow"))
+    assert "\n" not in line
+    event = json.loads(line)
+    assert (event["level"], event["message"]) == ("INFO", "member left group")
+    assert event["fields"] == {"group": "a\nb", "reason": "it was too slow"}
+    assert message_fields("nothing to see") == ("nothing to see", {})
+
+
+def test_json_has_the_traceback_of_a_failure() -> None:
+    try:
+        raise ValueError("on two\nlines")
+    except ValueError:
+        event = json.loads(JsonFormatter().format(record("a step failed", has_failed=True)))
+    assert event["exception"].endswith("ValueError: on two\nlines")

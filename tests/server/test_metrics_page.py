@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -37,6 +38,23 @@ def test_prometheus_can_read_what_a_broker_shows(tmp_path: Path) -> None:
         await broker.stop()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", broker.metrics_server.port)
+
+    asyncio.run(main())
+
+
+def test_health_pages_tell_a_live_broker_from_a_ready_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = await Broker.start(settings(tmp_path, "127.0.0.1:0"))
+        assert broker.metrics_server is not None
+        address = f"http://127.0.0.1:{broker.metrics_server.port}/health"
+        assert await asyncio.to_thread(_get, f"{address}/live") == ("text/plain; charset=utf-8", "live\n")
+        assert (await asyncio.to_thread(_get, f"{address}/ready"))[1] == "ready\n"
+        broker._unready = "the broker is stopping"
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            await asyncio.to_thread(_get, f"{address}/ready")
+        assert (refused.value.code, refused.value.read()) == (503, b"503: the broker is stopping\n")
+        refused.value.close()
+        await broker.stop()
 
     asyncio.run(main())
 

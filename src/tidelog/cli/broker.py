@@ -31,6 +31,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="lowest level that is logged (info)",
     )
     parser.add_argument(
+        "--log-format", default="text", choices=["text", "json"], help="text, or one JSON object per event (text)"
+    )
+    parser.add_argument(
         "--log-file",
         metavar="FILE",
         help="log to this file instead of standard error; rotated at 10 MiB, three old files are kept",
@@ -46,7 +49,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def run(options: argparse.Namespace) -> int:
     from tidelog.cli.broker_process import run_broker
 
-    return run_broker(options.config, options.overrides, options.log_level, options.log_file)
+    return run_broker(options.config, options.overrides, options.log_level, options.log_file, options.log_format)
 
 
 def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog import __version__
-from tidelog.cli.log_formatter import SingleLineFormatter
+from tidelog.cli.log_formatter import JsonFormatter, SingleLineFormatter
 from tidelog.cli.rotating_log import RotatingLog
 from tidelog.cli.settings_mistakes import shown_mistakes
 from tidelog.config.broker import BrokerSettings
@@ -32,14 +32,16 @@ GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
 TRIM_S = 5.0
 
 
-def run_broker(config: str | None, overrides: Sequence[str], log_level: str, log_file: str | None = None) -> int:
+def run_broker(
+    config: str | None, overrides: Sequence[str], log_level: str, log_file: str | None = None, log_format: str = "text"
+) -> int:
     gc.disable()
     try:
         handler = logging.StreamHandler(sys.stderr) if log_file is None else RotatingLog(log_file)
     except OSError as error:
         print(f"tidelog broker: cannot write to {log_file}: {error.strerror}", file=sys.stderr)
         return 1
-    handler.setFormatter(SingleLineFormatter(LOG_FORMAT))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else SingleLineFormatter(LOG_FORMAT))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:
         settings = load_broker_settings(config, overrides)

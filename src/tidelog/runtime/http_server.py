@@ -29,6 +29,10 @@ BUFFERED_BYTES = 64 * 1024
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
 
+class Unavailable(Exception):
+    """Raised by a page that is not available at the moment: status 503 with this reason."""
+
+
 class Page(Protocol):
     @property
     def content_type(self) -> str: ...
@@ -169,6 +173,9 @@ class _Exchange:
         try:
             pieces = page.pieces()
             first = next(pieces)
+        except Unavailable as reason:
+            await self._reject(503, str(reason), method)
+            return
         except Exception:
             logger.exception("cannot generate page")
             await self._reject(500, "cannot generate the page; see the log of the broker", method)

@@ -32,6 +32,7 @@ from tidelog.server.cluster_backup import ClusterBackup
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.controlled_shutdown import ControlledShutdown
 from tidelog.server.membership import Membership
+from tidelog.server.metrics.health import LIVE_PATH, READY_PATH, LivePage, ReadyPage
 from tidelog.server.metrics.page import PATH as METRICS_PATH
 from tidelog.server.metrics.page import MetricsPage
 from tidelog.server.seams import Seams, system_seams
@@ -69,6 +70,7 @@ class Broker:
         self._background = SideTasks(self._on_background_failure)
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._session = StoreSession(seams.open_store, self._background)
+        self._unready = "the broker is starting"
         self.broker_id: BrokerId = -1
         self.cluster_id = ""
         self._logs: LogManager | None = None
@@ -103,7 +105,8 @@ class Broker:
         logs = self._logs = await self._open_logs(cluster)
         parts = self._parts = self._wire(store, cluster, logs)
         if self.metrics_server is not None:
-            await self.metrics_server.start({METRICS_PATH: parts.metrics})
+            ready = ReadyPage(self.reason_against_readiness)
+            await self.metrics_server.start({METRICS_PATH: parts.metrics, LIVE_PATH: LivePage(), READY_PATH: ready})
         await parts.entry.enter(store)
         await parts.membership.join()
         # No await before `begin`: if the session expired in between, its successor would run for controller first.
@@ -115,6 +118,7 @@ class Broker:
             self._background.start(parts.services.acls.run())
         self.acceptor.start()
         await wait_for_controller(self.broker_id, parts.replicas, cluster, self._seams.clock)
+        self._unready = ""
         self._log_start()
         _log_stray_logs(cluster, logs)
 
@@ -255,6 +259,10 @@ class Broker:
             offline_partitions=len(self._services.replicas.offline_partitions),
         )
 
+    def reason_against_readiness(self) -> str:
+        """Why clients should not be sent here; empty if they should."""
+        return self._unready or self._membership.suspension
+
     def _on_background_failure(self, error: BaseException) -> None:
         """The broker cannot run without its background work."""
         logger.error("background work failed", exc_info=error)
@@ -284,6 +292,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Controlled shutdown, then close listeners, answer pending requests and flush everything to disk."""
+        self._unready = "the broker is stopping"
         await self._move_leaders_away()
         self.acceptor.close_listeners()
         await self.acceptor.close_connections()

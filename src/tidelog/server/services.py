@@ -29,6 +29,7 @@ from tidelog.server.coordinators import Coordinators
 from tidelog.server.denial_log import DenialLog
 from tidelog.server.fetch_sessions import FetchSessionCache
 from tidelog.server.internal_topics import InternalTopics
+from tidelog.server.log_levels import BROKER_LOGGER, alter_log_levels
 from tidelog.server.membership import Membership
 from tidelog.server.seams import Seams
 from tidelog.server.sliced_checks import LongChecks
@@ -132,11 +133,21 @@ class Services:
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> list[ConfigOutcome]:
         """The new configs are in effect on this broker on return; other brokers read them from the store."""
-        outcomes = await self.membership.configs.alter(changes, validate_only=validate_only)
+        stored = [change for change in changes if change.resource_type != BROKER_LOGGER]
+        outcomes = await self.membership.configs.alter(stored, validate_only=validate_only)
         if not validate_only and any(outcome.error is None for outcome in outcomes):
             with contextlib.suppress(StoreError):
                 await self.config_changes.catch_up()
-        return outcomes
+        if len(stored) == len(changes):
+            return outcomes
+        others = iter(outcomes)
+        broker_id = self.membership.broker.id
+        return [
+            alter_log_levels(change, broker_id, validate_only=validate_only)
+            if change.resource_type == BROKER_LOGGER
+            else next(others)
+            for change in changes
+        ]
 
     # ---- work that outlives its request
 

@@ -19,6 +19,7 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from tidelog.server import log_levels
 from tidelog.server.config_permissions import require_config_permission
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.services import Services
@@ -68,6 +69,8 @@ def _settings_of(requested: DescribeConfigsResource, services: Services) -> list
         case ResourceType.BROKER:
             check_broker_name(requested.resource_name, services.membership.broker.id)
             return describe_broker(cluster.static_settings, cluster.dynamic_configs)
+        case log_levels.BROKER_LOGGER:
+            return log_levels.describe_log_levels(requested.resource_name, services.membership.broker.id)
         case ResourceType.GROUP:
             if not requested.resource_name:
                 raise InvalidRequest("Group name must not be empty")
