@@ -27,6 +27,7 @@ COMMANDS = (
     "console",
     "audit",
     "log",
+    "doctor",
     "broker",
     "profile",
     "completion",

@@ -1,0 +1,243 @@
+"""Work of `tidelog doctor`: collects facts about the machine and the cluster for the checks."""
+
+import argparse
+import asyncio
+import json
+import resource
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from tidelog.cli.command_error import CommandError
+from tidelog.cli.disk_view import DisksView, disks_of
+from tidelog.cli.doctor_checks import (
+    OLD_TRANSACTION_MS,
+    ClusterFacts,
+    Finding,
+    MachineFacts,
+    OpenTransaction,
+    Severity,
+    cluster_findings,
+    finding_lines,
+    hanging_partition,
+    machine_findings,
+)
+from tidelog.cli.local_cluster.data_directory import DataDirectory
+from tidelog.cli.local_cluster.foreground import new_connections
+from tidelog.cli.local_cluster.inspection import inspect_local_cluster, inspect_remote_cluster
+from tidelog.cli.local_cluster.plan import HOST
+from tidelog.cli.local_cluster.view import ClusterView
+from tidelog.client.admin.admin import Admin
+from tidelog.client.admin.transaction_admin import TransactionAdmin
+from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.consumer.offsets import END, list_offsets
+from tidelog.client.network.bootstrap import Address, BadBootstrap, parse_bootstrap
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp
+from tidelog.client.routing.cluster import Cluster
+from tidelog.errors import KafkaError
+from tidelog.kernels import is_compiled
+from tidelog.runtime.cluster_choice import NoCluster, choose_cluster, default_data_directory
+from tidelog.runtime.randomness import SystemRandomness
+from tidelog.runtime.socket_network import SocketNetwork
+from tidelog.terminal.colours import paint_for
+from tidelog.types import TopicPartition
+
+TIMEOUT_S = 5.0
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+MAX_CHECKED_PARTITIONS = 50
+"""Of those that hold read_committed back."""
+
+
+def doctor(options: argparse.Namespace) -> int:
+    findings = machine_findings(_machine(options))
+    if not options.machine:
+        findings += asyncio.run(_cluster(options))
+    problems = [each for each in findings if each.severity is not Severity.OK]
+    if options.json:
+        print(json.dumps([each._asdict() for each in findings]))
+    else:
+        print("\n".join(map(paint_for(sys.stdout), finding_lines(findings, shows_all=options.shows_all))))
+    return 1 if problems else 0
+
+
+# The machine
+
+
+def _machine(options: argparse.Namespace) -> MachineFacts:
+    directory = options.data or default_data_directory()
+    existing = Path(directory).expanduser().absolute()
+    while not existing.exists():
+        existing = existing.parent
+    usage = shutil.disk_usage(existing)
+    return MachineFacts(
+        resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        directory,
+        usage.total,
+        usage.free,
+        _file_system_of(existing),
+        _available_memory(),
+        _newest_file(Path(directory).expanduser()) - time.time(),
+        is_compiled,
+        _java_problem(),
+        _taken_ports(directory),
+    )
+
+
+def _file_system_of(path: Path) -> str:
+    """Type of the file system of the longest mount point above the path; empty if unknown."""
+    try:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    above = [(fields[1], fields[2]) for fields in mounts if path.is_relative_to(fields[1])]
+    return max(above, key=lambda each: len(each[0]), default=("", ""))[1]
+
+
+def _available_memory() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
+
+
+def _newest_file(directory: Path) -> float:
+    times = [0.0]
+    for pattern in ("*", "*/*"):
+        for path in directory.glob(pattern):
+            try:
+                times.append(path.stat().st_mtime)
+            except OSError:
+                continue
+    return max(times)
+
+
+def _java_problem() -> str | None:
+    if find_spec("pyspark") is None:
+        return None
+    from tidelog.spark.java import problem_of_java
+
+    return problem_of_java()
+
+
+def _taken_ports(directory: str) -> dict[int, int]:
+    data = DataDirectory(directory)
+    try:
+        plan = data.stored_plan()
+        running = {} if plan is None else data.running_brokers(plan)
+    except (CommandError, OSError):
+        return {}
+    if plan is None:
+        return {}
+    down = [each for each in plan.broker_ids if each not in running]
+    return {each: plan.port_of(each) for each in down if _is_taken(plan.port_of(each))}
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return True
+    return False
+
+
+# The cluster
+
+
+async def _cluster(options: argparse.Namespace) -> list[Finding]:
+    try:
+        view, bootstrap, is_local = await _view(options)
+    except NoCluster as reason:
+        return [Finding(Severity.OK, "cluster", f"not checked: {reason}")]
+    if view.cluster_id is None:
+        remedy = "`tidelog up` starts it" if is_local else "check the address, and that the brokers run"
+        where = ", ".join(map(str, bootstrap))
+        return [Finding(Severity.ERROR, "cluster", f"no broker answers at {where}", remedy)]
+    async with Cluster(SocketNetwork(MAX_FRAME_BYTES), bootstrap, SystemRandomness()) as cluster:
+        facts = ClusterFacts(
+            view,
+            await _disks(cluster),
+            {each.topic_partition.topic: len(each.replicas) for each in view.partitions},
+            await _transactions(cluster, view),
+            is_local,
+        )
+    return cluster_findings(facts)
+
+
+async def _view(options: argparse.Namespace) -> tuple[ClusterView, list[Address], bool]:
+    connections = new_connections()
+    try:
+        if options.data is None:
+            chosen = choose_cluster(options.bootstrap, options.profile)
+            if chosen.data_directory is None:
+                bootstrap = parse_bootstrap(chosen.bootstrap)
+                return await inspect_remote_cluster(connections, bootstrap), bootstrap, False
+        data = DataDirectory(options.data or default_data_directory())
+        plan = data.require_plan()
+        return await inspect_local_cluster(connections, data, plan), parse_bootstrap(plan.bootstrap), True
+    except BadBootstrap as error:
+        raise CommandError(f"{chosen.origin}: {error}") from None
+    finally:
+        connections.close()
+
+
+async def _disks(cluster: Cluster) -> DisksView | None:
+    try:
+        return disks_of(await Admin(cluster, timeout_s=TIMEOUT_S).describe_log_dirs())
+    except (KafkaError, ConnectionLost, GaveUp):
+        return None
+
+
+async def _transactions(cluster: Cluster, view: ClusterView) -> list[OpenTransaction]:
+    """Open ones that coordinators know, and producers that hold back a partition and that no coordinator knows."""
+    admin = TransactionAdmin(cluster, timeout_s=TIMEOUT_S)
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        listed = await admin.list_transactions(["Ongoing", "PrepareCommit", "PrepareAbort"])
+        described = [await admin.describe(each.transactional_id) for each in listed]
+        known = [
+            OpenTransaction(
+                each.transactional_id,
+                now_ms - each.start_ms,
+                each.timeout_ms,
+                f"`tidelog transaction abort {each.transactional_id}`",
+            )
+            for each in described
+            if each.start_ms >= 0
+        ]
+        coordinated = {each.producer_id for each in listed}
+        return [*known, *await _hanging(cluster, admin, view, coordinated, now_ms)]
+    except (KafkaError, ConnectionLost, GaveUp):
+        return []
+
+
+async def _hanging(
+    cluster: Cluster, admin: TransactionAdmin, view: ClusterView, coordinated: set[int], now_ms: int
+) -> list[OpenTransaction]:
+    found = []
+    for each in await _held_back(cluster, [each.topic_partition for each in view.partitions if each.has_leader]):
+        for producer in await admin.producers(each):
+            if producer.current_txn_start_offset >= 0 and producer.producer_id not in coordinated:
+                age_ms = now_ms - producer.last_timestamp
+                remedy = hanging_partition(each, producer.producer_id)
+                found.append(OpenTransaction(f"producer {producer.producer_id} on {each}", age_ms, 0, remedy))
+    return [each for each in found if each.age_ms > OLD_TRANSACTION_MS]
+
+
+async def _held_back(cluster: Cluster, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """Partitions whose last stable offset is below the high watermark."""
+    if not partitions:
+        return []
+    wanted = dict.fromkeys(partitions, END)
+    ends = await list_offsets(cluster, wanted, timeout_s=TIMEOUT_S)
+    stable = await list_offsets(cluster, wanted, isolation_level=READ_COMMITTED, timeout_s=TIMEOUT_S)
+    return [each for each in partitions if stable[each].offset < ends[each].offset][:MAX_CHECKED_PARTITIONS]
