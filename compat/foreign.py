@@ -190,8 +190,6 @@ FOREIGN_CLIENTS: Sequence[ForeignClient] = (
         "kafkajs",
         frozenset(
             {
-                # It can, in groups only; the suite reads below its consumer.
-                Capability.READ_IN_RACK,
                 Capability.JOIN_COOPERATIVELY,
                 Capability.CONSUMER_PROTOCOL,
                 Capability.STATIC_MEMBERSHIP,

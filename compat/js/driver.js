@@ -110,7 +110,8 @@ async function connectCluster(isolation) {
   return cluster
 }
 
-async function consume({ topic, partition, offset, count, isolation }) {
+async function consume({ topic, partition, offset, count, isolation, rack }) {
+  if (rack) return members.consume_in_rack({ topic, partition, count, rack })
   const isolationLevel = isolation === 'read_committed' ? READ_COMMITTED : 0
   const taken = []
   let next = offset

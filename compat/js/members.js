@@ -2,6 +2,7 @@
 'use strict'
 
 const POLL_MS = 50
+const PATIENCE_MS = 30_000
 const GROUP_ID_NOT_FOUND = 69
 
 class Member {
@@ -70,6 +71,21 @@ module.exports = (kafka, admin, fromMessage) => {
     return null
   }
 
+  // In a group of its own, from the beginning on: only its consumers in groups know of racks.
+  async function consumeInRack({ topic, partition, count, rack }) {
+    const consumer = kafka.consumer({ groupId: `in-${rack}-of-${topic}`, rackId: rack, maxWaitTimeInMs: 50 })
+    const member = new Member(consumer, topic)
+    const taken = []
+    const deadline = Date.now() + PATIENCE_MS
+    await member.start()
+    while (taken.length < count && Date.now() < deadline) {
+      await new Promise(resolve => setTimeout(resolve, POLL_MS))
+      taken.push(...member.take().filter(([of]) => of === partition).map(([, message]) => fromMessage(message)))
+    }
+    await consumer.disconnect()
+    return taken
+  }
+
   async function committedOffset({ group, topic, partition }) {
     const [found] = await admin.fetchOffsets({ groupId: group, topics: [topic] })
     const offset = Number(found.partitions.find(one => one.partition === partition).offset)
@@ -92,6 +108,7 @@ module.exports = (kafka, admin, fromMessage) => {
   }
 
   return {
+    consume_in_rack: consumeInRack,
     join_group: join,
     member_poll: poll,
     member_assignment: ({ member }) => members.get(member).partitions,

@@ -71,7 +71,7 @@ class AiokafkaDriver(ClientDriver):
         self._thread = LoopThread()
         self._admin_client: AIOKafkaAdminClient | None = None
         self._producers: dict[tuple[str, str, bool], AIOKafkaProducer] = {}
-        self._consumers: dict[str, AIOKafkaConsumer] = {}
+        self._consumers: dict[tuple[Isolation, str], AIOKafkaConsumer] = {}
 
     def close(self) -> None:
         for client in [*self._producers.values(), *self._consumers.values()]:
@@ -87,19 +87,21 @@ class AiokafkaDriver(ClientDriver):
             self._producers[options.key] = producer
         return self._producers[options.key]
 
-    async def _consumer(self, isolation: Isolation) -> AIOKafkaConsumer:
-        if isolation not in self._consumers:
+    async def _consumer(self, isolation: Isolation, rack: str = "") -> AIOKafkaConsumer:
+        key = (isolation, rack)
+        if key not in self._consumers:
             consumer = AIOKafkaConsumer(
                 bootstrap_servers=self.bootstrap,
                 group_id=None,
                 auto_offset_reset="earliest",
                 isolation_level=isolation,
+                client_rack=rack or None,
                 fetch_max_wait_ms=FETCH_WAIT_MS,
                 max_partition_fetch_bytes=MAX_REQUEST_BYTES,
             )
             await consumer.start()
-            self._consumers[isolation] = consumer
-        return self._consumers[isolation]
+            self._consumers[key] = consumer
+        return self._consumers[key]
 
     async def _admin(self) -> AIOKafkaAdminClient:
         if self._admin_client is None:
@@ -136,8 +138,13 @@ class AiokafkaDriver(ClientDriver):
     ) -> list[Consumed]:
         return self._thread.run(self._consume(TopicPartition(topic, partition), offset, count, isolation))
 
-    async def _consume(self, place: TopicPartition, offset: int, count: int, isolation: Isolation) -> list[Consumed]:
-        consumer = await self._consumer(isolation)
+    def consume_in_rack(self, topic: str, partition: int, count: int, rack: str) -> list[Consumed]:
+        return self._thread.run(self._consume(TopicPartition(topic, partition), 0, count, "read_committed", rack))
+
+    async def _consume(
+        self, place: TopicPartition, offset: int, count: int, isolation: Isolation, rack: str = ""
+    ) -> list[Consumed]:
+        consumer = await self._consumer(isolation, rack)
         consumer.assign([place])
         consumer.seek(place, offset)
         taken: list[Consumed] = []

@@ -71,7 +71,6 @@ CLIENTS: Mapping[str, Client] = {
             lacks=frozenset(
                 {
                     Capability.INCREMENTAL_CONFIGS,
-                    Capability.READ_IN_RACK,
                     Capability.DESCRIBE_LOG_DIRS,
                     Capability.DESCRIBE_PRODUCERS,
                     Capability.DESCRIBE_TOPIC_PARTITIONS,

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from tidelog.audit.audit_run import AuditOptions, LocalRunner, audit
 from tidelog.runtime.disk import SystemDisk
 from tidelog.storage.checkpoints import HIGH_WATERMARKS, read_offsets
 from tidelog.types import TopicPartition
@@ -48,3 +49,9 @@ def committed(directory: Path, high_watermark: int) -> bytes:
 
 def _first_difference(data: bytes, other: bytes) -> int | None:
     return next((at for at, (one, two) in enumerate(zip(data, other, strict=False)) if one != two), None)
+
+
+def assert_audit_clean(log_dirs: Iterable[Path]) -> None:
+    """`tidelog audit` finds no fault: CRCs, offsets, leader epochs, and replicas that agree."""
+    found = audit(AuditOptions([str(log_dir) for log_dir in log_dirs], counts_keys=False), LocalRunner())
+    assert found.faults == []

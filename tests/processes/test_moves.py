@@ -14,7 +14,7 @@ from tests.processes.cluster import Cluster, wait_for
 from tests.processes.coordination import Coordination
 from tests.processes.history import FollowingReader, IdempotentWriter, check, read_all
 from tests.processes.load import assert_no_surprises
-from tests.processes.replicas import assert_partition_identical
+from tests.processes.replicas import assert_audit_clean, assert_partition_identical
 from tidelog.client.admin.reassignment_admin import ReassignmentAdmin
 from tidelog.client.network.bootstrap import parse_bootstrap
 from tidelog.client.routing.cluster import Cluster as ClusterClient
@@ -147,6 +147,7 @@ def test_all_partitions_move_while_brokers_are_killed(five: Cluster) -> None:
     wait_for(lambda: not strays(five, targets), lambda: f"logs are left over: {strays(five, targets)}")
     five.stop()
     assert_identical(five, targets, writer)
+    assert_audit_clean(broker.log_dir for broker in five.brokers.values())
     assert_no_surprises(five)
 
 

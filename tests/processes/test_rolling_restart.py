@@ -16,6 +16,7 @@ from tidelog.cluster import znodes
 
 MAX_SILENCE_S = 3.0
 BALANCED_S = 10.0
+MANY_PARTITIONS = 30
 
 
 def restart_in_turn(cluster: Cluster, wait_for_more: Callable[[], None], partitions: int) -> None:
@@ -39,6 +40,14 @@ def has_preferred_leaders(cluster: Cluster, partitions: int) -> bool:
         cluster.state(TOPIC, partition).leader == found["partitions"][str(partition)][0]
         for partition in range(partitions)
     )
+
+
+def test_leaders_are_balanced_soon_after_all_brokers_have_started(cluster: Cluster) -> None:
+    """The first to come leads everything; nobody waits for the next check in five minutes (R40)."""
+    create_topic(cluster, TOPIC, MANY_PARTITIONS)
+    cluster.stop()
+    cluster.start()
+    wait_for(lambda: has_preferred_leaders(cluster, MANY_PARTITIONS), lambda: "leaders are not balanced", BALANCED_S)
 
 
 def test_rolling_restart_reaches_no_client(cluster: Cluster) -> None:
