@@ -22,8 +22,8 @@ from tools.zookeeper import ZooKeeper
 COMMAND = "reassign.ReassignPartitionsCommand"
 RATE = "10000000"
 HARDLY_ANY_RATE = "1000"
-RECORDS = "20000"
-"""Too many, at that rate, for a move to end before it is cancelled."""
+RECORDS = "200000"
+"""Too many for a move to end before it is cancelled: however low the rate, a fetch takes a megabyte every 11 s."""
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from tools.apache_kafka import java_command
 PARTITIONS = 6
 RECORDS_PER_SECOND = 400
 BALANCED_S = 10.0
+STARTING_S = 90.0
+"""Of two Java programs at once, on a busy machine."""
 WORKING_S = 1.0
 """Between two restarts."""
 
@@ -79,7 +81,7 @@ def is_restarted_in_turn(box: ToolBox, cluster: TidelogCluster) -> None:
         running(box.version, "VerifiableProducer", (*where, *WRITING, config), directory) as producer,
         running(box.version, "VerifiableConsumer", (*where, "--group-id", topic), directory) as consumer,
     ):
-        wait_until(lambda: bool(consumer.named("records_consumed")), "the consumer reads")
+        wait_until(lambda: bool(consumer.named("records_consumed")), "the consumer reads", STARTING_S)
         for broker_id, broker in cluster.brokers.items():
             broker.stop()
             time.sleep(WORKING_S)
