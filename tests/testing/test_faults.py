@@ -239,6 +239,8 @@ def test_the_transaction_of_a_silent_producer_times_out(one: Cluster) -> None:
     assert [record.value for record in one.topic("tides").records(committed=False)] == [b"open"]
     one.clock.advance(minutes=1)
     assert one.transactions() == []
+    assert one.topic("tides").records() == []
+    assert [record.value for record in one.topic("tides").records(committed=False)] == [b"open"]
 
 
 def test_the_session_of_a_silent_member_times_out(one: Cluster) -> None:

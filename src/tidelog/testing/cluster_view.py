@@ -21,6 +21,9 @@ from tidelog.types import BrokerId, TopicPartition
 
 MAX_FRAME_BYTES = 2**31 - 1
 TIMEOUT_S = 10.0
+POLL_S = 0.01
+"""There may be nothing to see until the end: aborted records, and markers."""
+
 OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 
 
@@ -117,7 +120,7 @@ class ClusterView:
             while any(consumer.positions[key] < end for key, end in wanted.items()):
                 found += [
                     TopicRecord(each.partition, each.offset, each.key, each.value, each.headers, each.timestamp_ms)
-                    for each in await consumer.poll()
+                    for each in await consumer.poll(POLL_S)
                     if each.offset < wanted[TopicPartition(topic, each.partition)]
                 ]
         return sorted(found, key=lambda record: (record.partition, record.offset))
