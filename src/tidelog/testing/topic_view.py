@@ -11,7 +11,16 @@ MAX_SHOWN = 20
 """Records that the message of a failed assertion shows."""
 
 MAX_SHOWN_BYTES = 60
-_ANY: Any = object()
+
+
+class _Anything:
+    """Default of an argument that may be None."""
+
+    def __repr__(self) -> str:
+        return "anything"
+
+
+_ANY: Any = _Anything()
 
 
 class TopicView:

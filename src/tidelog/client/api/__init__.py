@@ -1,0 +1,1 @@
+"""Public client: what `tidelog.client` exports, over the internal packages beside this one."""
