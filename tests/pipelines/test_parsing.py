@@ -303,7 +303,8 @@ from = "per_minute"
         "f:2: pipeline.nam: unknown key; did you mean 'name'?",
         "f:3: pipeline.trigger: expected a duration such as '10 seconds' or '1 hour 30 minutes', found '1 fortnight'",
         "f:5: sources.orders.topci: unknown key; did you mean 'topic'?",
-        "f:6: sources.orders.format: expected raw, json, avro, protobuf or csv, found 'jsn'; did you mean 'json'?",
+        "f:6: sources.orders.format: expected raw, json, avro, protobuf, csv or debezium, found 'jsn';"
+        " did you mean 'json'?",
         "f:7: sources.orders.schema: column 'customer' of the schema has unknown type 'strnig'; did you mean 'string'?",
         "f:8: sources.orders.watermark.delay: expected a string, found the number 10",
         "f:8: sources.orders.watermark.colum: unknown key; did you mean 'column'?",

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from tidelog.pipelines.definition.model import Compaction, PartitionField
 from tidelog.pipelines.tables import files
 from tidelog.pipelines.tables.compaction import groups_to_compact
-from tidelog.pipelines.tables.exactly_once_writer import driver_rows, is_due
+from tidelog.pipelines.tables.exactly_once_writer import driver_rows
 from tidelog.pipelines.tables.facts import TableFile
 from tidelog.pipelines.tables.files import FileLayout, facts_batch, facts_from_rows, write_files
+from tidelog.pipelines.tables.maintenance import is_due
 from tidelog.pipelines.tables.partitions import (
     PartitionColumn,
     Transform,

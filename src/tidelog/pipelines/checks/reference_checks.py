@@ -15,6 +15,7 @@ from tidelog.pipelines.definition.model import (
     Source,
     SqlStep,
     Step,
+    TableSink,
     TopicSink,
     TopicSource,
     WindowStep,
@@ -223,6 +224,9 @@ class _References:
             if sink.key is not None and sink.key.lower() not in SQL_WORDS:
                 self._check_column(sink.key, known, ("sinks", sink.name, "key"), sink.of)
             return
+        for key, names in _upsert_columns(sink).items():
+            for name in names:
+                self._check_column(name, known, ("sinks", sink.name, key), sink.of)
         for part in sink.partition_by:
             if part.expression is None:
                 self._check_column(part.name, known, ("sinks", sink.name, "partition_by"), sink.of)
@@ -250,5 +254,12 @@ class _References:
         return None if step is None else columns_of_step(step)
 
 
+def _upsert_columns(sink: TableSink) -> dict[str, tuple[str, ...]]:
+    """Columns of the view that an upsert names, by field."""
+    if sink.upsert is None:
+        return {}
+    return {"keys": sink.upsert.keys, "sequence_by": sink.upsert.sequence_by, "omit": sink.upsert.omit}
+
+
 def _is_appending(sink: Sink) -> bool:
-    return not isinstance(sink, TopicSink) or sink.output_mode == "append"
+    return sink.upsert is None if isinstance(sink, TableSink) else sink.output_mode == "append"

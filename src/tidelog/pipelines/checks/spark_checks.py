@@ -107,14 +107,19 @@ def _null_columns(ddl: str) -> list[str]:
 
 def _analyse(sink: Sink, frame: "DataFrame") -> None:
     """Raises what Spark would raise when the query starts."""
-    from tidelog.pipelines.running.topic_sink import records
-    from tidelog.pipelines.tables.exactly_once_writer import columns_of, with_columns_of
+    from tidelog.pipelines.running.topic_sink import APPEND, UPDATE, records
+    from tidelog.pipelines.tables.exactly_once_writer import columns_of
+    from tidelog.pipelines.tables.row_preparation import with_columns_of
+    from tidelog.pipelines.tables.upsert_writer import changes_of
 
     if isinstance(sink, TopicSink):
         reject_unsupported(records(frame, sink), sink.output_mode)
         return
-    columns_of(with_columns_of(sink, frame))
-    reject_unsupported(frame, "append")
+    rows = with_columns_of(sink, frame)
+    if sink.upsert is not None:
+        changes_of(rows, sink.upsert)
+    columns_of(rows)
+    reject_unsupported(frame, APPEND if sink.upsert is None else UPDATE)
 
 
 def reject_unsupported(frame: "DataFrame", output_mode: str) -> None:

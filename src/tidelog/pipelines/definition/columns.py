@@ -1,12 +1,14 @@
 """Columns of views, as far as the pipeline file declares them."""
 
 from tidelog.pipelines.definition.ddl import BadSchema, read_schema
-from tidelog.pipelines.definition.model import FormatKind, Source, Step, TopicSource, WindowStep
+from tidelog.pipelines.definition.model import FormatKind, NullValues, Source, Step, TopicSource, WindowStep
 
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 POSITION_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
 """Columns for the position of a parsed record in its topic."""
-RESERVED_COLUMNS = (*POSITION_COLUMNS, "_value", "_error", "_row")
+CHANGE_COLUMNS = ("_deleted", "_op", "_changed_at", "_source")
+"""Columns of a parsed change: whether it is a delete, and Debezium's operation, time and source."""
+RESERVED_COLUMNS = (*POSITION_COLUMNS, *CHANGE_COLUMNS, "_value", "_error", "_row")
 """Column names that the pipeline uses itself while it parses records."""
 WINDOW_COLUMNS = ("window_start", "window_end")
 
@@ -21,7 +23,12 @@ def columns_of_source(source: Source) -> list[str] | None:
         columns = [column.name for column in read_schema(source.format.schema)]
     except BadSchema:
         return None
-    return columns + list(POSITION_COLUMNS) if isinstance(source, TopicSource) else columns
+    if not isinstance(source, TopicSource):
+        return columns
+    if source.format.kind is FormatKind.DEBEZIUM:
+        return [*columns, *POSITION_COLUMNS, *CHANGE_COLUMNS]
+    deleted = CHANGE_COLUMNS[:1] if source.format.null_values is NullValues.DELETE else ()
+    return [*columns, *POSITION_COLUMNS, *deleted]
 
 
 def type_in_schema(source: Source, name: str) -> str | None:

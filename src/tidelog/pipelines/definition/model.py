@@ -18,6 +18,15 @@ class FormatKind(StrEnum):
     PROTOBUF = "protobuf"
     CSV = "csv"
     PARQUET = "parquet"
+    DEBEZIUM = "debezium"
+
+
+class NullValues(StrEnum):
+    """Handling of records without a value, which delete a key in compacted topics."""
+
+    BAD = "bad"
+    SKIP = "skip"
+    DELETE = "delete"
 
 
 class BadRecords(StrEnum):
@@ -45,6 +54,11 @@ class OnViolation(StrEnum):
     FAIL = "fail"
 
 
+class TableMode(StrEnum):
+    APPEND = "append"
+    UPSERT = "upsert"
+
+
 class TableKind(StrEnum):
     PARQUET = "parquet"
     DELTA = "delta"
@@ -64,6 +78,9 @@ class Format:
     """Protobuf: the full name of the message type."""
     confluent_prefix: bool | None = None
     """Whether values begin with the registry's magic byte and schema id; None: detected for each value."""
+    null_values: NullValues = NullValues.BAD
+    key_schema: str | None = None
+    """Columns that a record without a value takes from its key, in Spark's DDL."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -205,6 +222,21 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Upsert:
+    """Rows are changes of the table's rows by key, instead of new rows."""
+
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...] = ()
+    """Columns that order the changes of a key; empty: the order of arrival."""
+    delete_when: str | None = None
+    """A condition; None: the column `_deleted`, if the rows have it."""
+    has_history: bool = False
+    """Every version of a row is kept, with `valid_from` and `valid_to`."""
+    omit: tuple[str, ...] = ()
+    """Columns that are not written."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableSink:
     name: str
     of: str
@@ -219,6 +251,8 @@ class TableSink:
     catalog: Mapping[str, str] = field(default_factory=dict)
     """Iceberg: catalog properties with pyiceberg's names; empty: a SQLite catalog beside the checkpoint."""
     quality: Quality = Quality()
+    upsert: Upsert | None = None
+    """None: rows are appended."""
 
 
 Source: TypeAlias = TopicSource | FileSource

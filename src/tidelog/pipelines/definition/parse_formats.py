@@ -3,25 +3,26 @@
 import contextlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidelog.client.network.bootstrap import BadBootstrap, parse_bootstrap
 from tidelog.pipelines.definition.columns import RESERVED_COLUMNS
 from tidelog.pipelines.definition.ddl import BadSchema, read_schema
 from tidelog.pipelines.definition.mistakes import listed, nearest
-from tidelog.pipelines.definition.model import SCHEMA_ID_OPTION, Format, FormatKind
+from tidelog.pipelines.definition.model import SCHEMA_ID_OPTION, Format, FormatKind, NullValues
 from tidelog.pipelines.definition.toml_fields import Fields
 
-TOPIC_FORMATS = (FormatKind.RAW, FormatKind.JSON, FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.CSV)
+SINK_FORMATS = (FormatKind.RAW, FormatKind.JSON, FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.CSV)
+TOPIC_FORMATS = (*SINK_FORMATS, FormatKind.DEBEZIUM)
 FILE_FORMATS = (FormatKind.CSV, FormatKind.JSON, FormatKind.PARQUET)
 FORMAT_KEYS = ("format", "schema", "schema_file", "message", "confluent_prefix", "format_options")
 WITH_SCHEMA_FILE = (FormatKind.AVRO, FormatKind.PROTOBUF)
 KINDS_WITH = {
     "schema": tuple(kind for kind in FormatKind if kind is not FormatKind.RAW),
-    "schema_file": WITH_SCHEMA_FILE,
+    "schema_file": (*WITH_SCHEMA_FILE, FormatKind.DEBEZIUM),
     "message": (FormatKind.PROTOBUF,),
-    "confluent_prefix": WITH_SCHEMA_FILE,
+    "confluent_prefix": (*WITH_SCHEMA_FILE, FormatKind.DEBEZIUM),
 }
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ADDRESS_OF_STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -77,8 +78,25 @@ def read_format_of_topic(fields: Fields, context: PipelineContext) -> Format:
     format_ = _read(fields, context, FormatKind.RAW, TOPIC_FORMATS)
     if format_.kind in (FormatKind.JSON, FormatKind.CSV) and not fields.has("schema"):
         fields.report(None, f"format = '{format_.kind}' needs a schema: schema = {EXAMPLE_SCHEMA}")
+    if format_.kind is FormatKind.DEBEZIUM and not fields.given(("schema", "schema_file")):
+        fields.report(
+            None, f"format = 'debezium' needs the columns of the rows, schema = {EXAMPLE_SCHEMA}, or Avro's schema_file"
+        )
     _reject_position_columns(fields, format_)
-    return _with_schema_file(fields, format_)
+    return _with_schema_file(fields, _with_null_values(fields, format_))
+
+
+def _with_null_values(fields: Fields, format_: Format) -> Format:
+    default = NullValues.SKIP if format_.kind is FormatKind.DEBEZIUM else NullValues.BAD
+    key_schema = _schema(fields, "key_schema")
+    if key_schema is not None:
+        default = NullValues.DELETE
+    null_values = fields.choice("null_values", NullValues, default)
+    if key_schema is not None and null_values is not NullValues.DELETE:
+        fields.report("key_schema", "key_schema is for records without a value: null_values = 'delete'")
+    if format_.kind is FormatKind.RAW and fields.given(("null_values", "key_schema")):
+        fields.report("null_values", "format = 'raw' has no null_values: its rows have the value as it is")
+    return replace(format_, null_values=null_values, key_schema=key_schema)
 
 
 def _reject_position_columns(fields: Fields, format_: Format) -> None:
@@ -102,7 +120,7 @@ def read_format_of_files(fields: Fields, context: PipelineContext, path: str, *,
 
 def read_format_of_topic_sink(fields: Fields, context: PipelineContext) -> Format:
     """No schema is needed: the sink writes the columns of its view."""
-    format_ = _read(fields, context, FormatKind.JSON, TOPIC_FORMATS, has_schema=False)
+    format_ = _read(fields, context, FormatKind.JSON, SINK_FORMATS, has_schema=False)
     _check_schema_id(fields, format_)
     return _with_schema_file(fields, format_)
 
@@ -169,13 +187,13 @@ def _is_clear(fields: Fields) -> bool:
     return fields.anything("format") in (None, *FormatKind)
 
 
-def _schema(fields: Fields) -> str | None:
-    text = fields.text("schema")
+def _schema(fields: Fields, key: str = "schema") -> str | None:
+    text = fields.text(key)
     try:
         if text:
             read_schema(text)
     except BadSchema as error:
-        fields.report("schema", str(error), newlines=error.newlines)
+        fields.report(key, str(error), newlines=error.newlines)
     return text
 
 

@@ -10,8 +10,10 @@ from tidelog.pipelines.definition.model import (
     SchemaChanges,
     Sink,
     TableKind,
+    TableMode,
     TableSink,
     TopicSink,
+    Upsert,
 )
 from tidelog.pipelines.definition.parse_formats import (
     FORMAT_KEYS,
@@ -28,7 +30,8 @@ from tidelog.pipelines.definition.toml_fields import Fields
 
 TARGETS = ("topic", *TableKind)
 TOPIC_ONLY = (*FORMAT_KEYS, "key", "output_mode", "options")
-TABLE_ONLY = ("partition_by", "schema_changes", "compact", "catalog")
+UPSERT_ONLY = ("keys", "sequence_by", "delete_when", "history", "omit")
+TABLE_ONLY = ("partition_by", "schema_changes", "compact", "catalog", "mode", *UPSERT_ONLY)
 OUTPUT_MODES = ("append", "update", "complete")
 _PARTITION = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?:=\s*(?P<expression>[^\s=].*?)\s*)?", re.DOTALL)
 
@@ -88,9 +91,38 @@ def _table_sink(name: str, of: str, kind: TableKind, fields: Fields, context: Pi
         compaction=_compaction(fields),
         catalog=fields.settings("catalog") if kind is TableKind.ICEBERG else {},
         quality=quality,
+        upsert=_upsert(kind, fields),
     )
+    if sink.upsert is not None and changes is SchemaChanges.DEAD_LETTER:
+        fields.report("schema_changes", "mode = 'upsert' has no dead letters of the table; use expectations")
     fields.finish((*TOPIC_ONLY, "catalog", "bootstrap"))
     return sink
+
+
+def _upsert(kind: TableKind, fields: Fields) -> Upsert | None:
+    mode = fields.choice("mode", TableMode, TableMode.APPEND)
+    keys = fields.texts("keys")
+    upsert = Upsert(
+        keys=keys,
+        sequence_by=fields.texts("sequence_by"),
+        delete_when=fields.text("delete_when"),
+        has_history=fields.flag("history") or False,
+        omit=fields.texts("omit"),
+    )
+    if mode is TableMode.APPEND:
+        for key in fields.given(UPSERT_ONLY)[:1]:
+            fields.report(key, f"{key} needs mode = 'upsert'")
+        return None
+    if kind is TableKind.PARQUET:
+        fields.report("mode", "mode = 'upsert' needs a Delta or Iceberg table")
+    if not fields.has("keys"):
+        fields.report("mode", "mode = 'upsert' needs the columns of the key: keys = ['id']")
+    if upsert.has_history and len(upsert.sequence_by) != 1:
+        fields.report("history", "history = true needs one column that orders the changes: sequence_by = 'at'")
+    for name in upsert.omit:
+        if name in (*keys, *upsert.sequence_by):
+            fields.report("omit", f"'{name}' is needed to find and order the rows; it cannot be left out")
+    return upsert
 
 
 def _location(kind: TableKind, fields: Fields, context: PipelineContext) -> str:

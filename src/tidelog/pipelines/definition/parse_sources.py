@@ -19,7 +19,18 @@ from tidelog.pipelines.definition.parse_formats import (
 from tidelog.pipelines.definition.toml_fields import Fields
 
 ORIGINS = ("topic", "topics", "pattern", "files")
-TOPIC_ONLY = ("topics", "pattern", "bootstrap", "starting", "bad_records", "dead_letters", "options", *FORMAT_KEYS)
+NULL_KEYS = ("null_values", "key_schema")
+TOPIC_ONLY = (
+    "topics",
+    "pattern",
+    "bootstrap",
+    "starting",
+    "bad_records",
+    "dead_letters",
+    "options",
+    *NULL_KEYS,
+    *FORMAT_KEYS,
+)
 FILE_ONLY = ("stream",)
 STARTS = ("earliest", "latest")
 

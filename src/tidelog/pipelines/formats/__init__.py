@@ -6,7 +6,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tidelog.pipelines.definition.model import Format, FormatKind
+from tidelog.pipelines.definition.model import Format, FormatKind, NullValues
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -17,6 +17,7 @@ MODULES = {
     FormatKind.CSV: "csv_format",
     FormatKind.AVRO: "avro_format",
     FormatKind.PROTOBUF: "protobuf_format",
+    FormatKind.DEBEZIUM: "debezium_format",
 }
 
 
@@ -32,7 +33,11 @@ class FormatModule(Protocol):
 
 def parse(frame: "DataFrame", how: Format) -> "DataFrame":
     """`frame` has the source's columns: key, value, topic, partition, offset, timestamp."""
-    return _module(how.kind).parse(frame, how)
+    parsed = _module(how.kind).parse(frame, how)
+    if how.null_values is NullValues.BAD:
+        return parsed
+    null_values = import_module(f"{__name__}.null_values")
+    return cast("DataFrame", null_values.handled(parsed, how))
 
 
 def serialise(frame: "DataFrame", how: Format) -> "Column":

@@ -24,11 +24,12 @@ CORRUPT = "_corrupt"
 LATEST_TIMESTAMP = "timestamp'9999-12-31 23:59:59.999999'"
 
 
-def parse(frame: "DataFrame", how: Format) -> "DataFrame":
+def parse(frame: "DataFrame", how: Format, text: "Column | None" = None) -> "DataFrame":
+    """`text` is the JSON to read, by default the value."""
     schema = declared_columns(how)
     # Spark reads one object and ignores what follows it. Wrapped as the only element of an array inside an object,
     # any further content makes the value malformed, or a second element.
-    wrapped = F.concat(F.lit('{"v":['), F.col("value").cast("string"), F.lit("]}"))
+    wrapped = F.concat(F.lit('{"v":['), F.col("value").cast("string") if text is None else text, F.lit("]}"))
     options = {
         "allowSingleQuotes": "false",
         **how.options,

@@ -22,7 +22,11 @@ POSITION_COLUMNS = {
 VALUE = "_value"
 ERROR = "_error"
 ROW = "_row"
-RESERVED = frozenset({*POSITION_COLUMNS, VALUE, ERROR, ROW})
+DELETED = "_deleted"
+OP = "_op"
+CHANGED_AT = "_changed_at"
+SOURCE = "_source"
+RESERVED = frozenset({*POSITION_COLUMNS, VALUE, ERROR, ROW, DELETED, OP, CHANGED_AT, SOURCE})
 
 IS_NULL = "the value is null"
 IS_EMPTY = "the value is empty"

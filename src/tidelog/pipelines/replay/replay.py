@@ -22,9 +22,10 @@ from tidelog.pipelines.running.pipeline_state import PipelineState
 from tidelog.pipelines.running.run_options import RunOptions
 from tidelog.pipelines.running.views import Views
 from tidelog.pipelines.tables.continuity import application_of
-from tidelog.pipelines.tables.exactly_once_writer import columns_of, table_of, with_columns_of, write_by_tasks
+from tidelog.pipelines.tables.exactly_once_writer import columns_of, table_of, write_by_tasks
 from tidelog.pipelines.tables.facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout
+from tidelog.pipelines.tables.row_preparation import with_columns_of
 from tidelog.pipelines.tables.schema_changes import difference
 from tidelog.pipelines.tables.table import Before, Table, nothing
 from tidelog.spark.offset_json import Positions
@@ -171,6 +172,11 @@ class Replay:
 
     def check(self, *, may_leave_out: bool) -> None:
         """Raises ReplayRefused for everything that can be checked without Spark."""
+        if self._sink.upsert is not None:
+            raise ReplayRejected(
+                f"sink {self._sink.name} has mode = 'upsert': write to a new table under another sink name instead, "
+                "which reads the topics from their start"
+            )
         others = self._table.other_owners() if self._table.schema() is not None else []
         if others:
             raise ReplayRejected(

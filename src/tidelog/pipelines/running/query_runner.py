@@ -26,7 +26,7 @@ from tidelog.pipelines.running.progress import (
     violations_of,
 )
 from tidelog.pipelines.running.table_batches import TableBatches
-from tidelog.pipelines.running.topic_sink import topic_writer
+from tidelog.pipelines.running.topic_sink import APPEND, UPDATE, topic_writer
 from tidelog.pipelines.running.views import Views, pickle_modules_by_value, with_step_named
 
 if TYPE_CHECKING:
@@ -180,7 +180,9 @@ class Runner:
             )
         if isinstance(sink, TableSink):
             batches = TableBatches(self._pipeline.name, sink, self._state.directory, written.put)
-            return frame.writeStream.foreachBatch(batches.write)
+            # Totals that change are upserts; for other rows the mode makes no difference.
+            mode = APPEND if sink.upsert is None else UPDATE
+            return frame.writeStream.foreachBatch(batches.write).outputMode(mode)
         return topic_writer(frame, sink, written.put)
 
     def _planned_by_module(self, pipeline: ModulePipeline) -> list[PlannedQuery]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SOURCE_FORMAT = "tidelog"
 APPEND = "append"
+UPDATE = "update"
 RAW_COLUMNS = ("key", "headers", "timestamp")
 """Columns kept when raw records are copied; not the partition, because the other topic may have fewer."""
 

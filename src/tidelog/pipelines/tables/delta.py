@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -23,8 +24,8 @@ from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MA
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.delta_log import applications_of
-from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
-from tidelog.pipelines.tables.files import FileLayout, write_files
+from tidelog.pipelines.tables.facts import FileFacts, Partition, PartitionValue, TableFile
+from tidelog.pipelines.tables.files import FileLayout, filesystem_of, write_files
 from tidelog.pipelines.tables.partitions import PartitionColumn
 from tidelog.pipelines.tables.schema_changes import Evolve, evolved, plain_schema, replacing
 from tidelog.pipelines.tables.table import Before, Contents, TableError, can_replace, nothing
@@ -43,6 +44,8 @@ CONFIGURATION = {
 
 
 class DeltaLakeTable:
+    conflict: type[Exception] = CommitFailedError
+
     def __init__(self, sink: TableSink, application_id: str, before: Before = nothing) -> None:
         self._location = sink.location
         self._application_id = application_id
@@ -50,6 +53,8 @@ class DeltaLakeTable:
         self._before = before
         self._partition_by = tuple(PartitionColumn(field.name, field.name) for field in sink.partition_by)
         self._table: DeltaTable | None = None
+        self._known_files: list[TableFile] = []
+        """As last listed."""
 
     def last_batch(self) -> int | None:
         table = self._current()
@@ -101,6 +106,44 @@ class DeltaLakeTable:
             attempt, CommitFailedError, COMMITS_MAX, f"commit table={self._location} batch={batch_id}"
         )
 
+    def before(self, step: str) -> None:
+        self._before(step)
+
+    def side_directory(self) -> str:
+        return f"{self._location.rstrip('/')}/_tidelog"
+
+    def address(self, path: str) -> str:
+        return f"{self._location.rstrip('/')}/{unquote(path)}"
+
+    def files_and_last_batch(self) -> tuple[list[TableFile], int | None]:
+        files = self.files()
+        return files, self._cached().transaction_version(self._application_id)
+
+    def read_file(self, path: str) -> pa.Table:
+        filesystem, full_path = filesystem_of(self.address(path))
+        rows = pq.ParquetFile(full_path, filesystem=filesystem).read()
+        schema = self._cached_schema()
+        partition = next(file.partition for file in self._known_files if file.path == path)
+        for column, value in zip(self._partition_by, partition, strict=True):
+            constant = _partition_value(value, schema.field(column.name).type)
+            rows = rows.append_column(column.name, pa.repeat(constant, rows.num_rows))
+        return rows
+
+    def exchange(self, removed: Sequence[str], files: Sequence[FileFacts], batch_id: int) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [self._add_action(file, now_ms) for file in files]
+        actions += [RemoveAction(unquote(path), True, now_ms) for path in removed]
+        self._before("commit")
+        self._cached().create_write_transaction(
+            actions,
+            "append",
+            self._cached().schema(),
+            self._partition_names(),
+            commit_properties=CommitProperties(max_commit_retries=0, app_transactions=self._transactions(batch_id)),
+            post_commithook_properties=_after_commit(batch_id),
+        )
+        self._before("after the commit")
+
     def other_owners(self) -> list[str]:
         return other_owners(applications_of(self._existing()), self._application_id)
 
@@ -127,10 +170,11 @@ class DeltaLakeTable:
 
     def files(self) -> list[TableFile]:
         actions = pa.table(self._existing().get_add_actions(flatten=False)).to_pylist()
-        return [
+        self._known_files = [
             TableFile(action["path"], self._partition_of(action), action["size_bytes"], action["num_records"] or 0)
             for action in actions
         ]
+        return self._known_files
 
     def compact(self, compaction: Compaction) -> int:
         replaced = 0
@@ -268,6 +312,15 @@ class DeltaLakeTable:
 
     def _cached_schema(self) -> pa.Schema:
         return plain_schema(pa.schema(self._cached().schema().to_arrow()))
+
+
+def _partition_value(text: PartitionValue, kind: pa.DataType) -> pa.Scalar:
+    """From Delta's spelling."""
+    if text is None:
+        return pa.scalar(None, kind)
+    if pa.types.is_timestamp(kind):
+        return pa.scalar(str(text)).cast(pa.timestamp("us")).cast(kind)
+    return pa.scalar(str(text)).cast(kind)
 
 
 def _after_commit(batch_id: int) -> PostCommitHookProperties:

@@ -7,7 +7,6 @@ A batch that Spark runs again after a crash is found by its id and not written a
 import logging
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,17 +14,18 @@ from tidelog.pipelines.definition.model import TableKind, TableSink
 from tidelog.pipelines.tables.continuity import reject_another_checkpoint, reject_break
 from tidelog.pipelines.tables.facts import FileFacts, TableFacts
 from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files
-from tidelog.pipelines.tables.partitions import iceberg_column
+from tidelog.pipelines.tables.maintenance import maintain
 from tidelog.pipelines.tables.row_preparation import (
     evaluate,
     fitting,
     map_in_arrow,
-    reject_missing,
     split_by_fit,
-    with_partition_columns,
+    with_columns_of,
 )
 from tidelog.pipelines.tables.schema_changes import Evolve, SetAside, check_column_types, decide, difference
-from tidelog.pipelines.tables.table import Before, Table, nothing
+from tidelog.pipelines.tables.table import Before, Table, is_mergeable, nothing
+from tidelog.pipelines.tables.upsert_writer import UpsertWriter
+from tidelog.pipelines.tables.written import Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,19 +36,8 @@ logger = logging.getLogger(__name__)
 SMALL_BATCH_ROWS = 10_000
 SMALL_BATCH_BYTES = 16 * 1024 * 1024
 """After a batch of at most this size the next is expected to be small as well, and the driver writes it."""
-SWEEPS_EVERY = 16
-"""Compactions between two sweeps for unreferenced files."""
-SWEPT_AFTER_S = 7 * 24 * 3600.0
-"""Longer than any task that may still commit; also Delta's default retention of removed files."""
 
 SendDeadLetters = Callable[["DataFrame", str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    rows: int
-    files: int
-    was_already_there: bool
 
 
 class TableWriter(Protocol):
@@ -77,7 +66,7 @@ class ExactlyOnceWriter:
         self._driver_rows = driver_rows(written, sum(file.bytes for file in files))
         if files and not self._table.commit(files, batch_id):
             return Written(0, 0, was_already_there=True)
-        self._maintain(batch_id)
+        maintain(self._table, self._sink, batch_id)
         return Written(written, len(files), was_already_there=False)
 
     def _fitted(self, rows: "DataFrame") -> "DataFrame":
@@ -104,39 +93,6 @@ class ExactlyOnceWriter:
                 return write_files(layout, few.to_batches())
         return write_by_tasks(rows, layout)
 
-    def _maintain(self, batch_id: int) -> None:
-        compaction = self._sink.compaction
-        if compaction is None or not is_due(batch_id, compaction.files):
-            return
-        try:
-            replaced = self._table.compact(compaction)
-            swept = self._table.sweep(SWEPT_AFTER_S) if is_due(batch_id, compaction.files * SWEEPS_EVERY) else 0
-            logger.info("table compacted table=%s replaced=%d swept=%d", self._sink.location, replaced, swept)
-        except Exception:
-            logger.warning("table compaction failed table=%s", self._sink.location, exc_info=True)
-
-
-def with_columns_of(sink: TableSink, rows: "DataFrame") -> "DataFrame":
-    """The rows with the partition columns of the table."""
-    rows = with_partition_columns(rows, _computed_columns(sink))
-    reject_missing(rows, _partition_sources(sink))
-    return rows
-
-
-def _computed_columns(sink: TableSink) -> dict[str, str]:
-    """Without Iceberg's own transforms, which it computes from their source columns."""
-    fields = sink.partition_by
-    if sink.kind is TableKind.ICEBERG:
-        fields = tuple(field for field in fields if iceberg_column(field) is None)
-    return {field.name: field.expression for field in fields if field.expression is not None}
-
-
-def _partition_sources(sink: TableSink) -> list[str]:
-    if sink.kind is not TableKind.ICEBERG:
-        return [field.name for field in sink.partition_by]
-    columns = [(field, iceberg_column(field)) for field in sink.partition_by]
-    return [field.name if column is None else column.source for field, column in columns]
-
 
 def columns_of(rows: "DataFrame") -> "pa.Schema":
     """Raises SchemaMismatch if a table cannot hold a column."""
@@ -158,11 +114,6 @@ def driver_rows(written_rows: int, written_bytes: int) -> int:
     return most if written_rows <= most else 0
 
 
-def is_due(batch_id: int, every: int) -> bool:
-    """Decided by the batch id, not by a counter of this process: a pipeline may run one batch per process."""
-    return (batch_id + 1) % every == 0
-
-
 def _few_rows(rows: "DataFrame", most: int) -> "pa.Table | None":
     """All rows if they are few; None if they are too many for the driver's memory."""
     few = rows.limit(most + 1).toArrow()
@@ -181,6 +132,9 @@ def open_table(
         reject_another_checkpoint(sink.location, application_id)
     if table.last_batch() is None and table.schema() is not None and (others := table.other_owners()):
         logger.warning("table has rows of other writers table=%s others=%s", sink.location, ", ".join(others))
+    if sink.upsert is not None:
+        assert is_mergeable(table), "the parser accepts upserts only for Delta and Iceberg"
+        return UpsertWriter(sink, table, application_id)
     return ExactlyOnceWriter(sink, table, send_dead_letters or dead_letter_sender(sink))
 
 

@@ -60,6 +60,8 @@ PROPERTIES = {
 
 
 class IcebergTable:
+    conflict: type[Exception] = CommitFailedException
+
     def __init__(self, sink: TableSink, application_id: str, directory: Path, before: Before = nothing) -> None:
         self._identifier = sink.location
         self._batch_property = f"{BATCH_PROPERTY}{application_id}"
@@ -67,6 +69,8 @@ class IcebergTable:
         self._before = before
         self._catalog = catalog_of(sink, directory)
         self._table: Table | None = None
+        self._tasks: dict[str, FileScanTask] = {}
+        """Files as last listed."""
         columns = [(field, iceberg_column(field)) for field in sink.partition_by]
         self._partition_by = tuple(column or PartitionColumn(field.name, field.name) for field, column in columns)
 
@@ -125,6 +129,41 @@ class IcebergTable:
         what = f"commit table={self._identifier} batch={batch_id}"
         return retry_on_conflict(attempt, CommitFailedException, COMMITS_MAX, what)
 
+    def before(self, step: str) -> None:
+        self._before(step)
+
+    def side_directory(self) -> str:
+        return f"{self._cached().metadata.location.rstrip('/')}/_tidelog"
+
+    def address(self, path: str) -> str:
+        return path
+
+    def files_and_last_batch(self) -> tuple[list[TableFile], int | None]:
+        files = self.files()
+        batch = self._cached().properties.get(self._batch_property)
+        return files, None if batch is None else int(batch)
+
+    def read_file(self, path: str) -> pa.Table:
+        table = self._cached()
+        scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        return scan.to_table([self._tasks[path]])
+
+    def exchange(self, removed: Sequence[str], files: Sequence[FileFacts], batch_id: int) -> None:
+        table = self._cached()
+        added = [_data_file(table.metadata, file, _data_directory(table.metadata)) for file in files]
+        properties = {"tidelog.application": self._application_id, "tidelog.batch": str(batch_id)}
+        with table.transaction() as transaction:
+            transaction.set_properties({self._batch_property: str(batch_id)})
+            if removed or added:
+                with transaction.update_snapshot(snapshot_properties=properties).overwrite() as overwrite:
+                    for path in removed:
+                        overwrite.delete_data_file(self._tasks[path].file)
+                    for data_file in added:
+                        overwrite.append_data_file(data_file)
+            self._before("commit")
+        self._before("after the commit")
+        self._expire_snapshots()
+
     def other_owners(self) -> list[str]:
         names = [name for name in self._existing().properties if name.startswith(BATCH_PROPERTY)]
         return other_owners((name.removeprefix(BATCH_PROPERTY) for name in names), self._application_id)
@@ -157,7 +196,8 @@ class IcebergTable:
         )
 
     def files(self) -> list[TableFile]:
-        return [_table_file(task.file) for task in self._existing().scan().plan_files()]
+        self._tasks = {task.file.file_path: task for task in self._existing().scan().plan_files()}
+        return [_table_file(task.file) for task in self._tasks.values()]
 
     def compact(self, compaction: Compaction) -> int:
         replaced = 0

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tidelog.pipelines.definition.model import TableKind, TableSink
+from tidelog.pipelines.tables.partitions import iceberg_column
 from tidelog.pipelines.tables.schema_changes import SetAside, TypeChange, spark_name
 from tidelog.pipelines.tables.table import TableError
 
@@ -53,6 +55,28 @@ def reject_missing(rows: "DataFrame", partition_sources: Iterable[str]) -> None:
                 f"The table is partitioned by '{name}', which is not a column of the rows "
                 f"({', '.join(rows.columns)}): change partition_by, or add the column in a step"
             )
+
+
+def with_columns_of(sink: TableSink, rows: "DataFrame") -> "DataFrame":
+    """The rows with the partition columns of the table."""
+    rows = with_partition_columns(rows, _computed_columns(sink))
+    reject_missing(rows, _partition_sources(sink))
+    return rows
+
+
+def _computed_columns(sink: TableSink) -> dict[str, str]:
+    """Without Iceberg's own transforms, which it computes from their source columns."""
+    fields = sink.partition_by
+    if sink.kind is TableKind.ICEBERG:
+        fields = tuple(field for field in fields if iceberg_column(field) is None)
+    return {field.name: field.expression for field in fields if field.expression is not None}
+
+
+def _partition_sources(sink: TableSink) -> list[str]:
+    if sink.kind is not TableKind.ICEBERG:
+        return [field.name for field in sink.partition_by]
+    columns = [(field, iceberg_column(field)) for field in sink.partition_by]
+    return [field.name if column is None else column.source for field, column in columns]
 
 
 def split_by_fit(rows: "DataFrame", change: SetAside) -> "tuple[DataFrame, DataFrame]":

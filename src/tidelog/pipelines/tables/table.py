@@ -1,7 +1,7 @@
 """Interface of a table to its writer, common to all kinds of tables."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
@@ -83,6 +83,41 @@ class Table(Protocol):
     def row_count(self) -> int: ...
 
     def close(self) -> None: ...
+
+
+class MergeTable(Table, Protocol):
+    """A table whose files can be exchanged for others: Delta and Iceberg."""
+
+    conflict: type[Exception]
+    """Raised by `exchange` if another writer has changed the table since it was read."""
+
+    def before(self, step: str) -> None:
+        """Calls the hook of tests."""
+        ...
+
+    def side_directory(self) -> str:
+        """Where files beside the table may be kept; readers of the table ignore it."""
+        ...
+
+    def address(self, path: str) -> str:
+        """Full path or URL of one of `files()`."""
+        ...
+
+    def files_and_last_batch(self) -> tuple[list[TableFile], int | None]:
+        """Both of one version of the table, the one that `exchange` changes."""
+        ...
+
+    def read_file(self, path: str) -> pa.Table:
+        """All columns of one of these files."""
+        ...
+
+    def exchange(self, removed: Sequence[str], files: Sequence[FileFacts], batch_id: int) -> None:
+        """Removes and adds files in one commit with the batch id, if the version is still the last."""
+        ...
+
+
+def is_mergeable(table: Table) -> TypeGuard[MergeTable]:
+    return hasattr(table, "exchange")
 
 
 def nothing(step: str) -> None:
