@@ -1,6 +1,7 @@
 """Request and response headers; their version depends on the API and its version."""
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
@@ -26,9 +27,6 @@ _CORRELATION_ID = struct.Struct(">i")
 _CORRELATION_ID_AND_NO_TAGS = struct.Struct(">ix")
 
 _unpack_fixed_part = _FIXED_PART.unpack_from
-_pack_correlation_id = _CORRELATION_ID.pack
-_pack_correlation_id_and_no_tags = _CORRELATION_ID_AND_NO_TAGS.pack
-_new_tuple = tuple.__new__
 
 _FLEXIBLE_FROM = {key: api.flexible_from for key, api in API_KEYS.items()}
 
@@ -38,6 +36,12 @@ _RESPONSE_FLEXIBLE_FROM = _FLEXIBLE_FROM | {API_VERSIONS_KEY: LAST_VERSION + 1}
 
 def read_request_header(view: Buffer) -> tuple[RequestHeader, int]:
     """The header and the position after it. Raises MalformedMessage, or UnknownApi for an unknown API key."""
+    *fields, position = parse_request_header(view)
+    return RequestHeader._make(fields), position
+
+
+def parse_request_header(view: Buffer) -> tuple[int, int, int, str | None, int]:
+    """The fields of the header and the position after it, without an object for every request of a broker."""
     try:
         api_key, api_version, correlation_id, length = _unpack_fixed_part(view, 0)
         flexible_from = _FLEXIBLE_FROM.get(api_key)
@@ -58,7 +62,7 @@ def read_request_header(view: Buffer) -> tuple[RequestHeader, int]:
             position += 1
             if tags:
                 position = _skip_tags(view, position, tags)
-        return _new_tuple(RequestHeader, (api_key, api_version, correlation_id, client_id)), position
+        return api_key, api_version, correlation_id, client_id, position
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"request header: {error}") from None
 
@@ -76,10 +80,15 @@ def request_header(api_key: int, api_version: int, correlation_id: int, client_i
     return _FIXED_PART.pack(api_key, api_version, correlation_id, length) + client + tags
 
 
-def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+def response_header_writer(api_key: int, api_version: int) -> Callable[[int], bytes]:
+    """Takes the correlation id, returns the response header."""
     if api_version >= _RESPONSE_FLEXIBLE_FROM[api_key]:
-        return _pack_correlation_id_and_no_tags(correlation_id)
-    return _pack_correlation_id(correlation_id)
+        return _CORRELATION_ID_AND_NO_TAGS.pack
+    return _CORRELATION_ID.pack
+
+
+def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    return response_header_writer(api_key, api_version)(correlation_id)
 
 
 def read_response_header(view: Buffer, api_key: int, api_version: int) -> tuple[int, int]:

@@ -54,9 +54,11 @@ class FrameBuffer:
         if self._kept is not None:
             return self._kept
         buffer = self._buffers.take()
-        self.start, self.filled = 0, len(self._partial_frame)
-        buffer[: self.filled] = self._partial_frame
-        self._partial_frame = b""
+        self.start = self.filled = 0
+        if self._partial_frame:
+            self.filled = len(self._partial_frame)
+            buffer[: self.filled] = self._partial_frame
+            self._partial_frame = b""
         return buffer
 
     def room(self, buffer: bytearray) -> memoryview:

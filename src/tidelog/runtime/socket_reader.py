@@ -16,6 +16,8 @@ from tidelog.runtime.turns import Turns
 if TYPE_CHECKING:
     from tidelog.runtime.socket_channel import SocketChannel
 
+unpack_length = LENGTH.unpack_from
+
 MAX_READS_PER_WAKE_UP = 16
 """Reads of one connection before others are served."""
 
@@ -154,7 +156,7 @@ class SocketReader:
             channel.receiver.on_frames_done()
 
     def _read_frames(self) -> None:
-        self._channel.last_activity = self._turns.now()
+        self._channel.last_activity = self._turns.slice_start
         frames = self.frames
         buffer = frames.borrow()
         try:
@@ -171,7 +173,8 @@ class SocketReader:
                 frames.filled += received
                 self._progress_bytes += received
                 if frames.filled >= frames.frame_end:
-                    buffer = self._deliver_frames(buffer)
+                    is_drained = received < len(room) and not self._READS_UNTIL_BLOCKED
+                    buffer = self._deliver_frames(buffer, is_drained=is_drained)
                 if not (self._buffers.is_memory_ample or self._has_room()):
                     return  # `_report_held` counts what was received, and mutes this connection if memory is exhausted
                 if self._READS_UNTIL_BLOCKED:
@@ -185,8 +188,11 @@ class SocketReader:
             if self.held_bytes or frames.filled != frames.start:
                 self._report_held()
 
-    def _deliver_frames(self, buffer: bytearray) -> bytearray:
-        """Deliver all complete frames, and make room for the rest of a partial one."""
+    def _deliver_frames(self, buffer: bytearray, *, is_drained: bool = False) -> bytearray:
+        """Deliver all complete frames, and make room for the rest of a partial one.
+
+        `is_drained`: the socket is empty, so that after the last frame it does not matter whether the slice is over.
+        """
         frames, channel = self.frames, self._channel
         start, filled = frames.start, frames.filled
         frames.frame_end = 0
@@ -194,15 +200,16 @@ class SocketReader:
         turns, on_frame = self._turns, channel.receiver.on_frame
         now = turns.now
         while filled - start >= LENGTH_BYTES:
-            length = LENGTH.unpack_from(buffer, start)[0]
-            if not 0 <= length <= self._max_frame_bytes:
+            (length,) = unpack_length(buffer, start)
+            if length > self._max_frame_bytes or length < 0:
                 raise FrameTooLarge(f"frame of {length} bytes, the limit is {self._max_frame_bytes}")
-            end = start + LENGTH_BYTES + length
+            body = start + LENGTH_BYTES
+            end = body + length
             if end > filled:
                 break
-            on_frame(view[start + LENGTH_BYTES : end])
+            on_frame(view[body:end])
             start = end
-            if not self._is_reading:
+            if not self._is_reading or (start == filled and is_drained):
                 break
             if now() >= turns.slice_end and turns.is_slice_over():
                 self._queue_up(is_continued=True)

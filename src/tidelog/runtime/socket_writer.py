@@ -52,7 +52,7 @@ class SocketWriter:
         channel = self._channel
         if channel.is_closed:
             return
-        size = sum(map(len, parts))
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         channel.backlog_bytes += LENGTH_BYTES + size
         length = LENGTH.pack(size)
         if size < JOIN_BELOW_BYTES:
@@ -123,7 +123,7 @@ class SocketWriter:
         buffers = self._gather()
         # More follows at once: let the kernel fill its packets.
         flags = socket.MSG_MORE if self._outgoing else 0
-        total = sum(map(len, buffers))
+        total = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         sent = 0
         try:
             sent = (

@@ -44,6 +44,7 @@ class Turns:
         self._continued: deque[Work] = deque()
         self._is_scheduled = False
         self._turn_end = 0.0
+        self.slice_start = 0.0
         self.slice_end = 0.0
         """End of the current slice, for loops that compare it with `now` themselves."""
         self._last_end = 0.0
@@ -62,12 +63,14 @@ class Turns:
             if now - self._last_end < IDLE_GAP_S:
                 return False
             self._turn_end = now + CLIENT_WORK_PER_TURN_S
+        self.slice_start = now
         self.slice_end = now + SLICE_S
         return True
 
     def begin_privileged(self) -> None:
         """Start work that is never queued."""
-        self.slice_end = self.now() + PRIVILEGED_SLICE_S
+        self.slice_start = self.now()
+        self.slice_end = self.slice_start + PRIVILEGED_SLICE_S
 
     def end(self) -> None:
         self._last_end = self.now()
@@ -113,7 +116,7 @@ class Turns:
             now = self.now()
             if now >= turn_end:
                 return False
-            self.slice_end = now + slice_s
+            self.slice_start, self.slice_end = now, now + slice_s
             work = queue.popleft()
             if not isinstance(work, asyncio.Future):
                 _call(work)

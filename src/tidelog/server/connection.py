@@ -150,7 +150,8 @@ class Connection:
     def on_frames_done(self) -> None:
         self._in_wake_up = False
         channel = self.channel
-        channel.flush()
+        flush = channel.flush
+        flush()
         if self._pending or self.is_held or channel.backlog_bytes or self._reported_unread_bytes:
             self._report_unread_bytes()
             self._pause_if_congested()
@@ -188,7 +189,8 @@ class Connection:
                 self._make_ready(self._reserve(0), parts)
                 self._pause_if_congested()
             elif parts is not None:
-                self.channel.send(parts)
+                send = self.channel.send  # an attribute, not a method: the call of a name is faster
+                send(parts)
             return
         # A Produce whose response waits has appended its records: it no longer needs its frame.
         slot = self._reserve(0 if route.api_key == PRODUCE else frame_bytes)

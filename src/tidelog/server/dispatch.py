@@ -13,7 +13,7 @@ from tidelog.errors import ClusterAuthorizationFailed, KafkaError
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.codec import decoder, encoder
 from tidelog.protocol.errors import TooManyElements
-from tidelog.protocol.header import read_request_header, response_header
+from tidelog.protocol.header import parse_request_header, response_header_writer
 from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
@@ -42,7 +42,7 @@ Not `Coroutine`, an abstract class: its check calls Python code for every reques
 MAX_ELEMENTS_ON_LOOP = 1024
 """Decoding this many takes a few milliseconds without interruption. Larger requests are decoded by a worker."""
 
-PRODUCE = 0
+PRODUCE, FETCH = 0, 1
 MAX_PRODUCED_ELEMENTS = 4096
 """Produce is always decoded on the event loop, since requests of one connection are appended in order."""
 
@@ -181,6 +181,7 @@ class Route:
         "_handle_permitted",
         "_max_elements",
         "_reject",
+        "_write_header",
         "api_key",
         "name",
         "version",
@@ -194,6 +195,7 @@ class Route:
         self._decode = decoder(api.request, version)
         self._max_elements = MAX_PRODUCED_ELEMENTS if api_key == PRODUCE else MAX_ELEMENTS_ON_LOOP
         self._encode = encoder(api.response, version)
+        self._write_header = response_header_writer(api_key, version)
         name = api.request.__module__.rpartition(".")[2]  # one file per API, named alike in messages and handlers
         handler = import_module(f"tidelog.server.handlers.{name}")
         handle = getattr(handler, f"handle_{name}")
@@ -204,12 +206,14 @@ class Route:
 
     def start(self, frame: memoryview, position: int, context: RequestContext) -> Outcome:
         """Decode and start a request. Requests of clients with very many elements are decoded by a worker."""
+        decode, handle = self._decode, self._handle  # calls of names are faster than calls of attributes
         try:
-            is_trusted = context.connection.channel.is_privileged
-            request, _ = self._decode(frame, position, MAX_TRUSTED_ELEMENTS if is_trusted else self._max_elements)
+            request, _ = decode(frame, position, self._max_elements)
         except TooManyElements:
-            return self._run(self._start_large(bytes(frame), position, context), context)
-        outcome: HandlerOutcome = self._handle(request, context)
+            if not context.connection.is_privileged:
+                return self._run(self._start_large(bytes(frame), position, context), context)
+            request, _ = decode(frame, position, MAX_TRUSTED_ELEMENTS)
+        outcome: HandlerOutcome = handle(request, context)
         return self._run(outcome, context) if isinstance(outcome, CoroutineType) else outcome
 
     def _handle_if_permitted(self, request: Request, context: RequestContext) -> HandlerOutcome:
@@ -238,9 +242,11 @@ class Route:
         return _as_deferred(coroutine, context.services.turns)
 
     def encode(self, response: Response, context: RequestContext) -> list[FramePart]:
-        parts: list[FramePart] = [response_header(self.api_key, self.version, context.correlation_id)]
-        self._encode(response, parts.append)
-        return parts
+        write_header, encode = self._write_header, self._encode
+        parts: list[Any] = [write_header(context.correlation_id)]
+        encode(response, parts.append)
+        # Only Fetch has parts that must not be copied: large records, and slices of files.
+        return parts if self.api_key == FETCH else [b"".join(parts)]
 
     def encode_in_worker(self, response: Response, context: RequestContext) -> Deferred[list[FramePart]]:
         """Encode a response with very many parts in a worker."""
@@ -303,12 +309,11 @@ class Dispatcher:
 
     def start(self, frame: memoryview, connection: "Connection") -> tuple[Route, RequestContext, Outcome]:
         """Decode the request and start its handler. Everything that needs no waiting is done when this returns."""
-        header, position = read_request_header(frame)
-        key = (header.api_key, header.api_version)
-        route = self._routes.get(key)
+        api_key, version, correlation_id, client_id, position = parse_request_header(frame)
+        route = self._routes.get((api_key, version))
         if route is None:
-            route = self._routes[key] = self._find_route(*key)
-        context = RequestContext(self._services, connection, route.version, header.correlation_id, header.client_id)
+            route = self._routes[api_key, version] = self._find_route(api_key, version)
+        context = RequestContext(self._services, connection, route.version, correlation_id, client_id)
         return route, context, route.start(frame, position, context)
 
     def _find_route(self, api_key: int, version: int) -> Route:

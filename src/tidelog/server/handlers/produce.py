@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.authorization.acls import Operation, ResourceType
-from tidelog.cluster.topic_names import is_internal
+from tidelog.cluster.topic_names import INTERNAL_TOPICS
 from tidelog.errors import (
     NO_ERROR,
     InvalidProducerEpoch,
@@ -90,7 +90,10 @@ ProduceOutcome: TypeAlias = (
 def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceOutcome:
     if context.services.authorizer is not None and _is_transaction_denied(request, context):
         return _reject_transaction(request, context)
-    if context.connection.is_held or _is_divided(request):
+    topics = request.topic_data
+    if context.connection.is_held or (
+        len(topics[0].partition_data) > MANY if len(topics) == 1 else _is_divided(request)
+    ):
         outcome = _append_in_turn(_with_own_memory(request), context, context.connection.hold())
         return _to_the_end(outcome, request, context)
     appends = _Appends(request, context)
@@ -137,10 +140,7 @@ def _reject_transaction(request: ProduceRequest, context: RequestContext) -> Pro
 
 def _is_divided(request: ProduceRequest) -> bool:
     """Whether the request has too many appends for one loop turn."""
-    topics = request.topic_data
-    if len(topics) == 1:
-        return len(topics[0].partition_data) > MANY
-    return sum(len(topic.partition_data) for topic in topics) > MANY
+    return sum(len(topic.partition_data) for topic in request.topic_data) > MANY
 
 
 def _to_the_end(
@@ -223,9 +223,10 @@ async def _flush(appends: "_Appends") -> None:
 def _answer(
     request: ProduceRequest, response: ProduceResponse, waits: list["_Wait"], context: RequestContext
 ) -> ProduceResponse | Deferred[ProduceResponse]:
-    if waits and not all(wait.is_over() for wait in waits):
-        return _wait_for_replication(request, response, waits, context)
-    _end_waits(waits)
+    if waits:
+        if not all(wait.is_over() for wait in waits):
+            return _wait_for_replication(request, response, waits, context)
+        _end_waits(waits)
     add_leaders_to_produce(response, context)
     return response
 
@@ -296,29 +297,29 @@ def _append_or_fail(
 def _append(
     topic: TopicProduceData, data: PartitionProduceData, responses: list[PartitionProduceResponse], appends: _Appends
 ) -> PartitionProduceResponse:
-    context = appends.context
-    name = (
-        topic.name if context.version < TOPIC_IDS_FROM_VERSION else context.services.cluster.topic_name(topic.topic_id)
-    )
+    context, batch = appends.context, data.records
+    version = context.version
+    name = topic.name if version < TOPIC_IDS_FROM_VERSION else context.services.cluster.topic_name(topic.topic_id)
     if context.services.authorizer is not None and context.is_denied(Operation.WRITE, ResourceType.TOPIC, name):
         raise TopicAuthorizationFailed
-    batch = data.records
     if appends.acks not in ACKS_ALLOWED:
         raise InvalidRequiredAcks(f"acks={appends.acks}; allowed are 0, 1 and -1")
     if batch is None:
         raise InvalidRecord("a produce request carries exactly one record batch per partition")
+    size = len(batch)
     if (
-        len(batch) < HEADER_BYTES
-        or LENGTH.unpack_from(batch)[0] != len(batch) - LENGTH_OVERHEAD_BYTES
+        size < HEADER_BYTES
+        or LENGTH.unpack_from(batch)[0] != size - LENGTH_OVERHEAD_BYTES
         or batch[MAGIC_POSITION] != MAGIC
     ):
         batch = only_batch(batch)
-    if is_internal(name):
+    if name in INTERNAL_TOPICS:
         raise InvalidTopic(f"{name} is internal: only brokers write to it")
-    if context.version < ZSTD_FROM_VERSION and batch[LOW_ATTRIBUTES_BYTE] & COMPRESSION_MASK == Codec.ZSTD:
-        raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {context.version}")
+    attributes = batch[LOW_ATTRIBUTES_BYTE]
+    if version < ZSTD_FROM_VERSION and attributes & COMPRESSION_MASK == Codec.ZSTD:
+        raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {version}")
     try:
-        if batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
+        if attributes & TRANSACTIONAL_BIT:
             return _verify_and_append(_Place.of(name, data.index, responses), batch, appends, None)
         return _append_to(name, data.index, batch, appends)
     except NeedsSlices:
