@@ -442,7 +442,8 @@ class Log:
 
     def raise_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark to `offset`, at most to the log end (R4). Whether it moved."""
-        offset = min(offset, self.log_end_offset)
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
