@@ -260,11 +260,11 @@ class Partition:
         leader = self.require_leader()
         if acks == ACKS_ALL:
             leader.require_enough_in_sync()
-        log = self.log
+        log, watchers, now_ms = self.log, self.end_watchers, self._context.now_ms
         result = log.append_as_leader(batch, leader.leader_epoch, origin, prepared)
-        effects = leader.on_append(log.log_end_offset, self._context.now_ms())
-        if self.end_watchers:
-            self._purgatory.changed(self.end_watchers)
+        effects = leader.on_append(log.log_end_offset, now_ms())
+        if watchers.operations or watchers.observers:  # inlined `bool(watchers)`: this runs for every append
+            self._purgatory.changed(watchers)
         if effects is not None:
             self.perform(leader, effects)
         traffic = self.traffic
@@ -363,8 +363,9 @@ class Partition:
         if effects.high_watermark is not None:
             has_moved = self.log.raise_high_watermark(effects.high_watermark)
             assert self.log.high_watermark == leader.high_watermark, "log and leader have the same high watermark (I5)"
-            if has_moved and self.watchers:
-                self._purgatory.changed(self.watchers)
+            watchers = self.watchers
+            if has_moved and (watchers.operations or watchers.observers):
+                self._purgatory.changed(watchers)
         if effects.proposal is not None:
             self._context.propose(self, leader, effects.proposal)
         if effects.have_in_sync_replicas_changed:
