@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -245,18 +245,53 @@ def test_half_sent_requests_shut_nobody_out() -> None:
     serve(scenario)
 
 
-def test_too_many_that_are_being_answered_let_nobody_else_in() -> None:
+def test_clients_that_take_nothing_shut_nobody_out() -> None:
+    pages = [endless() for _ in range(MAX_CONNECTIONS)]
+
     async def scenario(served: Served) -> None:
-        request = b"GET /page HTTP/1.0\r\n\r\n"
-        deaf = [await served.send(request) for _ in range(MAX_CONNECTIONS)]
+        deaf = [await served.send(b"GET /page HTTP/1.0\r\n\r\n") for _ in range(MAX_CONNECTIONS)]
         while served.server._receiving or len(served.server._exchanges) < MAX_CONNECTIONS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        with pytest.raises((ConnectionResetError, IndexError)):
-            await served.get(request)
+        assert (await served.get(b"GET /other HTTP/1.0\r\n\r\n"))[0] == 404
         for client in deaf:
             client.writer.transport.abort()
 
-    serve(scenario, endless())
+    serve(scenario, Pieces(lambda: pages.pop().pieces()))
+
+
+def test_clients_that_were_answered_and_stay_shut_nobody_out() -> None:
+    async def scenario(served: Served) -> None:
+        staying = [await served.send(b"GET /page HTTP/1.0\r\n\r\n") for _ in range(MAX_CONNECTIONS)]
+        for client in staying:
+            await client.reader.read(-1)
+        half = await served.send(b"GET /page HTTP/1.0\r\n")
+        while not served.server._receiving:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        more = [await served.send(b"GET /page HTTP/1.0\r\n\r\n") for _ in range(MAX_CONNECTIONS)]
+        for client in more:
+            await client.reader.read(-1)
+        half.writer.write(b"\r\n")
+        assert (await half.answer()).endswith(b"one\ntwo\n"), (
+            "a client that asks is worth more than one that was answered"
+        )
+        for client in staying + more:
+            client.writer.transport.abort()
+
+    serve(scenario)
+
+
+def test_a_connection_that_gives_way_at_once_is_closed() -> None:
+    async def scenario(served: Served) -> None:
+        crowd = await asyncio.gather(*(served.connect() for _ in range(3 * MAX_CONNECTIONS)))
+        while len(served.server._exchanges) < MAX_CONNECTIONS:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for client in crowd[:MAX_CONNECTIONS]:
+            with suppress(ConnectionResetError):
+                assert await client.answer() == b"", "not left open without anybody who serves it"
+        for client in crowd:
+            client.writer.transport.abort()
+
+    serve(scenario)
 
 
 def test_nobody_is_answered_before_the_start_and_a_taken_address_is_an_error() -> None:

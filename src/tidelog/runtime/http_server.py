@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 16
-"""A further connection replaces the oldest one whose request is not complete."""
+"""A further connection replaces one that was answered, else the oldest one whose request is not complete, else the one
+whose client has read nothing for the longest time."""
 REQUEST_TIMEOUT_S = 5.0
 """Time for the whole request, which is a few hundred bytes."""
 RESPONSE_TIMEOUT_S = 30.0
@@ -50,9 +52,13 @@ class HttpServer:
         self.host = host
         self.port: int = server.sockets[0].getsockname()[1]
         self._pages: Mapping[str, Page] = {}
-        self._exchanges: dict[asyncio.Task[None], None] = {}
+        self._exchanges: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._closing: dict[asyncio.Task[None], None] = {}
+        """Connections whose response is sent, oldest first."""
         self._receiving: dict[asyncio.Task[None], None] = {}
         """Connections whose request is not complete, oldest first."""
+        self._answering: dict[asyncio.Task[None], None] = {}
+        """Connections that are being answered; those whose client reads are last."""
 
     @classmethod
     async def listen(cls, host: str, port: int) -> "HttpServer":
@@ -82,31 +88,40 @@ class HttpServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._exchanges) >= MAX_CONNECTIONS:
-            if not self._receiving:
-                writer.transport.abort()  # all connections are being answered
-                return
-            self._drop(next(iter(self._receiving)))
+            self._drop(next(chain(self._closing, self._receiving, self._answering)))
         exchange = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._exchanges[exchange] = self._receiving[exchange] = None
+        self._exchanges[exchange] = writer
+        self._receiving[exchange] = None
         exchange.add_done_callback(self._forget)
 
     def _drop(self, exchange: "asyncio.Task[None]") -> None:
+        self._exchanges[exchange].transport.abort()  # a task that has not begun would never do it
         self._forget(exchange)
         exchange.cancel()
 
     def _forget(self, exchange: "asyncio.Task[None]") -> None:
         self._exchanges.pop(exchange, None)
-        self._receiving.pop(exchange, None)
+        for phase in (self._closing, self._receiving, self._answering):
+            phase.pop(exchange, None)
+
+    def _on_progress(self, exchange: "asyncio.Task[None]") -> None:
+        if exchange in self._answering:
+            del self._answering[exchange]
+            self._answering[exchange] = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(BUFFERED_BYTES)
+        task = cast("asyncio.Task[None]", asyncio.current_task())
         try:
-            exchange = _Exchange(reader, writer, self._pages)
+            exchange = _Exchange(reader, writer, self._pages, partial(self._on_progress, task))
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 response = await exchange.receive()
-            self._receiving.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
+            self._receiving.pop(task, None)
+            self._answering[task] = None
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                 await response()
+            self._answering.pop(task, None)
+            self._closing[task] = None
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await _close_gracefully(reader, writer)
         except (TimeoutError, OSError) as error:
@@ -132,7 +147,13 @@ async def _nothing() -> None:
 class _Exchange:
     """One request and its response."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: Mapping[str, Page]) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        pages: Mapping[str, Page],
+        on_progress: Callable[[], None],
+    ) -> None:
         import h11
 
         self._h11 = h11
@@ -140,6 +161,7 @@ class _Exchange:
         self._reader = reader
         self._writer = writer
         self._pages = pages
+        self._on_progress = on_progress
 
     async def receive(self) -> Callable[[], Awaitable[None]]:
         """Read the request. Returns the function that sends the response."""
@@ -207,6 +229,7 @@ class _Exchange:
         if piece:
             self._write(self._h11.Data(data=piece))
             await self._writer.drain()
+            self._on_progress()
         await asyncio.sleep(0)  # let other work run between two pieces
 
     async def _end(self) -> None:
