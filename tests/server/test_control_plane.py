@@ -533,6 +533,22 @@ def test_replicas_are_stopped_and_each_outcome_told() -> None:
     with_broker(scenario)
 
 
+def test_others_are_served_while_many_replicas_are_stopped() -> None:
+    async def scenario(told: ToldBroker) -> None:
+        filled = batch(CONTROLLER_EPOCH)
+        for index in range(5 * MAX_ROLES_PER_STEP):
+            filled.add_stop_replica([1], "orders", index, leader_epoch=4, delete=True)
+        asking = asyncio.ensure_future(told.tell(request_of(filled)))
+        seen = set()
+        while not asking.done():
+            await asyncio.sleep(0)
+            seen.add(len(told.replicas.stops))
+        assert seen == {step * MAX_ROLES_PER_STEP for step in range(1, 6)}
+        assert len((await asking).partition_errors) == 5 * MAX_ROLES_PER_STEP
+
+    with_broker(scenario)
+
+
 @pytest.mark.parametrize(
     ("outcome", "code", "remaining"),
     [

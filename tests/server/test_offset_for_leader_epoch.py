@@ -11,6 +11,7 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from tidelog.runtime.virtual_time import run_virtually
+from tidelog.server.sliced_requests import MANY
 
 VERSIONS = (2, 3, 4)
 
@@ -69,5 +70,26 @@ def test_errors() -> None:
             assert await end_of(client, 0, version, current=1) == (UnknownLeaderEpoch.code, -1, -1)
             assert await end_of(client, 0, version, current=-2) == (FencedLeaderEpoch.code, -1, -1)
             assert await end_of(client, 0, version, current=0) == (0, 0, 0)
+
+    with_broker(scenario)
+
+
+def test_very_many_partitions_are_answered_in_their_order() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        topics = [
+            OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, -1, 0) for index in range(count)])
+            for name, count in (("t", MANY), ("none", 2), ("t", 1))
+        ]
+        request = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+        response = await client.ask(request, 4, OffsetForLeaderEpochResponse)
+        assert [(found.topic, len(found.partitions)) for found in response.topics] == [
+            ("t", MANY),
+            ("none", 2),
+            ("t", 1),
+        ]
+        assert [each.partition for each in response.topics[0].partitions] == list(range(MANY))
+        codes = [each.error_code for found in response.topics for each in found.partitions]
+        assert codes == [0, *[UnknownTopicOrPartition.code] * (MANY + 1), 0]
 
     with_broker(scenario)

@@ -139,11 +139,17 @@ class ControlPlane:
         return outcomes
 
     async def stop_replicas(self, sender: Sender, stops: Sequence[ReplicaStop]) -> Errors:
-        """Raises StaleControllerEpoch, StaleBrokerEpoch."""
+        """In steps, as `_assign_roles`. Raises StaleControllerEpoch, StaleBrokerEpoch."""
         await self._registration.wait_until_registered(REGISTRATION_WAIT_S)
         async with self._turn:
-            self._check(sender)
-            return self._replicas.stop_replicas(sender.controller_epoch, stops)
+            outcomes: Errors = {}
+            for first in range(0, max(1, len(stops)), MAX_ROLES_PER_STEP):
+                if first:
+                    await asyncio.sleep(0)
+                self._check(sender)
+                step = stops[first : first + MAX_ROLES_PER_STEP]
+                outcomes |= self._replicas.stop_replicas(sender.controller_epoch, step)
+            return outcomes
 
     async def update_image(
         self,

@@ -14,7 +14,9 @@ async def handle_delete_groups(request: DeleteGroupsRequest, context: RequestCon
     await asyncio.sleep(0)  # let due timers run first: an expired session must not keep a group alive
     denied = context.denied(Operation.DELETE, ResourceType.GROUP, request.groups_names)
     group_ids = dict.fromkeys(request.groups_names)
-    parts = await gather([_delete(group_id, context) for group_id in group_ids if group_id not in denied]).wait()
+    permitted = [group_id for group_id in group_ids if group_id not in denied]
+    begun = await context.services.turns.each(permitted, lambda each: _delete(each, context))
+    parts = await gather(begun).wait()
     parts += [_failed(group_id, GroupAuthorizationFailed()) for group_id in group_ids if group_id in denied]
     return DeleteGroupsResponse(results=[result for part in parts for result in part.results])
 
