@@ -171,6 +171,14 @@ class InvalidTimestamp(RecordsRejected, code=32):
     """A record's timestamp is outside the allowed range."""
 
 
+class UnsupportedSaslMechanism(KafkaError, code=33):
+    """The listener does not enable this SASL mechanism."""
+
+
+class IllegalSaslState(KafkaError, code=34):
+    """The request does not belong to this stage of the login."""
+
+
 class UnsupportedVersion(KafkaError, code=35):
     """The broker does not support this version of the API."""
 
@@ -267,6 +275,10 @@ class LogDirNotFound(KafkaError, code=57):
     """The path is not one of the broker's log directories."""
 
 
+class SaslAuthenticationFailed(KafkaError, code=58):
+    """The login failed."""
+
+
 class UnknownProducerId(KafkaError, code=59):
     """The broker has no state of this producer: its records were deleted."""
 
@@ -353,6 +365,18 @@ class UnstableOffsetCommit(RetriableError, code=88):
 
 class ProducerFenced(KafkaError, code=90):
     """A newer producer uses this transactional id."""
+
+
+class ResourceNotFound(KafkaError, code=91):
+    """The resource does not exist."""
+
+
+class DuplicateResource(KafkaError, code=92):
+    """The request names a resource twice."""
+
+
+class UnacceptableCredential(KafkaError, code=93):
+    """The credential does not meet the requirements."""
 
 
 class InvalidUpdateVersion(KafkaError, code=95):

@@ -7,6 +7,7 @@ import pytest
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.group import ConsumerGroupSettings
+from tidelog.config.sasl import sasl_setting_names
 from tidelog.config.setting import Setting, default_text, settings_of
 from tidelog.config.ssl import ssl_setting_names
 from tidelog.config.topic import TopicSettings
@@ -50,7 +51,7 @@ KAFKA_3_9_SETTINGS = {
 }
 
 
-NOT_COMPARED = {"security.inter.broker.protocol"} | ssl_setting_names()
+NOT_COMPARED = {"security.inter.broker.protocol"} | ssl_setting_names() | sasl_setting_names()
 """Written without Kafka's printed definitions, which are still to be compared."""
 
 OF_THE_AUTHORIZER = {"allow.everyone.if.no.acl.found", "authorizer.class.name", "super.users"}

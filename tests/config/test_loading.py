@@ -72,11 +72,10 @@ def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureF
     [
         "ssl.engine.factory.class=x.Factory",
         "ssl.provider=BC",
-        "sasl.enabled.mechanisms=SCRAM-SHA-512",
-        "sasl.jaas.config=secret",
-        "sasl.mechanism.inter.broker.protocol=PLAIN",
+        "sasl.kerberos.service.name=secret",
+        "sasl.login.class=x.Login",
         "listener.name.plaintext.ssl.engine.factory.class=x.Factory",
-        "listener.name.outside.scram-sha-512.sasl.jaas.config=secret",
+        "listener.name.outside.gssapi.sasl.jaas.config=secret",
         "principal.builder.class=x.Builder",
         "delegation.token.secret.key=secret",
         "zookeeper.set.acl=true",
@@ -103,12 +102,10 @@ def test_the_authorizer_has_the_names_of_kafka_classes(name: str) -> None:
     assert "User:alice" in mistake
 
 
-@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
-def test_a_listener_that_would_be_guarded_is_not_opened_unguarded(protocol: str) -> None:
-    unsupported = f"--set: listeners: listener {{}} has protocol {protocol}; supported: PLAINTEXT, SSL"
-    assert unsupported.format(protocol) in mistakes(f"listeners={protocol}://127.0.0.1:9092")
-    named = ["listeners=OUTSIDE://127.0.0.1:9092", f"listener.security.protocol.map=OUTSIDE:{protocol}"]
-    assert unsupported.format("OUTSIDE") in mistakes(*named)
+def test_logins_that_no_listener_asks_for_are_a_mistake() -> None:
+    expected = "no listener has SASL, and everybody could connect without a login"
+    for given in ("sasl.enabled.mechanisms=SCRAM-SHA-512", "connections.max.reauth.ms=1000"):
+        assert [each.endswith(expected) for each in mistakes(given)] == [True]
 
 
 def test_a_listener_without_a_host_is_on_the_loopback_interface() -> None:
@@ -156,10 +153,6 @@ def test_node_id_and_broker_id_are_one() -> None:
         ("listeners=", "--set: listeners: at least one listener must be given"),
         ("listeners=9092", "--set: listeners: expected NAME://host:port, found '9092'"),
         ("listeners=PLAINTEXT://a:99999", "--set: listeners: expected NAME://host:port, found 'PLAINTEXT://a:99999'"),
-        (
-            "listeners=SASL_SSL://a:1",
-            "--set: listeners: listener SASL_SSL has protocol SASL_SSL; supported: PLAINTEXT, SSL",
-        ),
         ("listeners=X://a:1", "--set: listeners: listener.security.protocol.map has no protocol for listener X"),
         (
             "advertised.listeners=PLAINTEXT://0.0.0.0:1",
@@ -250,6 +243,7 @@ def test_every_number_is_bounded_from_below_or_means_something_below_zero() -> N
     """A setting that is new and has no bounds in Kafka gets them here, or a reason why it needs none."""
     free = {
         "connections.max.idle.ms",  # negative: no limit
+        "connections.max.reauth.ms",  # the same
         "group.max.session.timeout.ms",  # at least group.min.session.timeout.ms
         "log.cleaner.dedupe.buffer.size",  # more than 1 MiB
         "log.cleaner.io.buffer.load.factor",  # has no effect

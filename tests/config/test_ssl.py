@@ -57,7 +57,7 @@ def test_the_listener_between_brokers(given: tuple[str, ...], listener: str) -> 
         (("listeners=SSL://:1", "ssl.keystore.location=x"), "inter.broker.listener.name: no listener is unencrypted"),
         (("listeners=SSL://:1", "security.inter.broker.protocol=SSL"), "listener SSL needs a certificate"),
         (("security.inter.broker.protocol=SSL",), "SSL is not among the listeners that this broker advertises"),
-        (("security.inter.broker.protocol=SASL_SSL",), "must be one of: PLAINTEXT, SSL"),
+        (("security.inter.broker.protocol=SASL_SSL",), "SASL_SSL is not among the listeners"),
         (("listener.name.other.ssl.client.auth=none",), "is for listener OTHER, which is not among the listeners"),
         (("listener.name.plaintext.ssl.client.auth=maybe",), "must be one of: required, requested, none"),
         ((*SECURED, "ssl.principal.mapping.rules=nonsense"), "expected DEFAULT or RULE"),

@@ -197,6 +197,8 @@ class SlowChannel:
     def flush(self) -> None:
         self.responses_by_flush.append(self.responses)
 
+    def limit_frames(self, max_bytes: int) -> None: ...
+
     def pause_reading(self) -> None:
         self.is_reading = False
 

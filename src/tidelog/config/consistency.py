@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from tidelog.config.broker import GENERATED_ID, BrokerSettings
-from tidelog.config.listeners import EVERY_INTERFACE, Endpoint, is_loopback, parse_address
+from tidelog.config.listeners import EVERY_INTERFACE, TLS_PROTOCOLS, Endpoint, is_loopback, parse_address
 from tidelog.config.principal_mapping import PrincipalMapper
 from tidelog.config.resolution import topic_defaults
+from tidelog.config.sasl import DEFAULT_MECHANISMS, check_login, check_mechanism, split_sasl_name
 from tidelog.config.setting import INT_MAX, LONG_MAX, BadValue
 from tidelog.config.ssl import check_key, split_listener_name
 
@@ -146,7 +147,7 @@ def _check_inter_broker_listener(settings: BrokerSettings) -> None:
     if name is None:
         raise BadValue(
             "no listener is unencrypted: name the listener that brokers connect to, or set"
-            " security.inter.broker.protocol=SSL"
+            " security.inter.broker.protocol to its protocol"
         )
     if name not in {endpoint.listener_name for endpoint in settings.advertised_endpoints}:
         raise BadValue(f"{name} is not among the listeners that this broker advertises")
@@ -162,7 +163,7 @@ def _valid_endpoints(settings: BrokerSettings) -> tuple[Endpoint, ...]:
 
 def _check_ssl(settings: BrokerSettings) -> None:
     for endpoint in _valid_endpoints(settings):
-        if endpoint.security_protocol == "SSL":
+        if endpoint.security_protocol in TLS_PROTOCOLS:
             of_listener = settings.for_listener(endpoint.listener_name)
             try:
                 check_key(of_listener)
@@ -171,10 +172,44 @@ def _check_ssl(settings: BrokerSettings) -> None:
                 raise BadValue(f"listener {endpoint.listener_name} {error}") from error
 
 
+def _check_sasl_is_used(settings: BrokerSettings) -> None:
+    """Whoever asks for logins must not get listeners without."""
+    asked = settings.sasl_enabled_mechanisms != DEFAULT_MECHANISMS or settings.connections_max_reauth_ms > 0
+    if asked and _valid_endpoints(settings) and not settings.sasl_endpoints:
+        raise BadValue("no listener has SASL, and everybody could connect without a login")
+
+
+def _check_sasl(settings: BrokerSettings) -> None:
+    for endpoint in settings.sasl_endpoints if _valid_endpoints(settings) else ():
+        listener = endpoint.listener_name
+        of_listener = settings.for_listener(listener)
+        if not of_listener.sasl_enabled_mechanisms:
+            raise BadValue(f"listener {listener} needs a mechanism in sasl.enabled.mechanisms")
+        for mechanism in of_listener.sasl_enabled_mechanisms:
+            try:
+                check_mechanism(
+                    mechanism, settings.for_mechanism(listener, mechanism), settings.jaas(listener, mechanism)
+                )
+            except BadValue as error:
+                raise BadValue(f"listener {listener} {error}") from error
+
+
+def _check_inter_broker_login(settings: BrokerSettings) -> None:
+    listener = settings.inter_broker_listener if _valid_endpoints(settings) else None
+    if listener is None or listener not in {each.listener_name for each in settings.sasl_endpoints}:
+        return
+    mechanism = settings.sasl_mechanism_inter_broker_protocol
+    check_login(mechanism, settings.for_mechanism(listener, mechanism), settings.jaas(listener, mechanism))
+    if mechanism not in settings.for_listener(listener).sasl_enabled_mechanisms:
+        raise BadValue(
+            f"{mechanism} is not in sasl.enabled.mechanisms of listener {listener}, to which brokers connect"
+        )
+
+
 def _check_listener_overrides(settings: BrokerSettings) -> None:
     names = {endpoint.listener_name for endpoint in _valid_endpoints(settings)}
     for name in settings.listener_overrides:
-        found = split_listener_name(name)
+        found = split_listener_name(name) or split_sasl_name(name)
         if found is not None and names and found[0] not in names:
             raise BadValue(f"{name} is for listener {found[0]}, which is not among the listeners")
 
@@ -224,6 +259,9 @@ _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("advertised.listeners", _check_advertised_listeners),
     ("inter.broker.listener.name", _check_inter_broker_listener),
     ("listeners", _check_ssl),
+    ("sasl.enabled.mechanisms", _check_sasl_is_used),
+    ("listeners", _check_sasl),
+    ("sasl.mechanism.inter.broker.protocol", _check_inter_broker_login),
     ("listeners", _check_listener_overrides),
     ("metrics.listener", _check_metrics_listener),
     ("group.max.session.timeout.ms", _check_group_sessions),

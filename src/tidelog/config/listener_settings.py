@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from tidelog.config.jaas import JaasEntry
 from tidelog.config.listeners import (
     EVERY_INTERFACE,
     LOOPBACK,
@@ -12,18 +13,19 @@ from tidelog.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
+from tidelog.config.sasl import SASL_PROTOCOLS, SaslSettings, jaas_of, with_sasl_overrides
 from tidelog.config.setting import setting
-from tidelog.config.ssl import SslSettings, with_overrides
+from tidelog.config.ssl import with_overrides
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class ListenerSettings(SslSettings):
+class ListenerSettings(SaslSettings):
     inter_broker_listener_name: str | None = setting(
         default=None, doc="The listener for connections between brokers; default: the first unencrypted one."
     )
     listener_security_protocol_map: str = setting(
         default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        doc="The security protocol of each listener name: PLAINTEXT or SSL.",
+        doc="The security protocol of each listener name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     advertised_listeners: tuple[str, ...] | None = setting(
         default=None, doc="The addresses that clients connect to, if they differ from `listeners`."
@@ -34,7 +36,7 @@ class ListenerSettings(SslSettings):
         " Kafka: every interface). The host 0.0.0.0 means every interface.",
     )
     listener_overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Settings of single listeners, by Kafka's name (`listener.name.<listener>.ssl...`)."""
+    """Settings of single listeners, by Kafka's name (`listener.name.<listener>.ssl...`, `...sasl...`)."""
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -52,8 +54,21 @@ class ListenerSettings(SslSettings):
         return (self.inter_broker_listener_name or "").upper() or (None if protocol == "PLAINTEXT" else protocol)
 
     def for_listener(self, name: str) -> Self:
-        """With the TLS settings of this listener. Raises BadValue."""
-        return with_overrides(self, name, self.listener_overrides)
+        """With the TLS and SASL settings of this listener. Raises BadValue."""
+        found = with_overrides(self, name, self.listener_overrides)
+        return with_sasl_overrides(found, name, None, self.listener_overrides)
+
+    def for_mechanism(self, listener: str, mechanism: str) -> Self:
+        """With the settings of one SASL mechanism of a listener. Raises BadValue."""
+        return with_sasl_overrides(self, listener, mechanism, self.listener_overrides)
+
+    def jaas(self, listener: str, mechanism: str) -> JaasEntry | None:
+        """The login module of one SASL mechanism of a listener. Raises BadValue."""
+        return jaas_of(listener, mechanism, self.listener_overrides)
+
+    @property
+    def sasl_endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(found for found in self.endpoints if found.security_protocol in SASL_PROTOCOLS)
 
     @property
     def listeners_without_host(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from tidelog.config.consistency import rejected_at_start
 from tidelog.config.kafka_names import is_unsupported_kafka_name
 from tidelog.config.nearest import nearest_name
 from tidelog.config.properties import parse_properties
+from tidelog.config.sasl import JAAS_CONFIG, check_override, split_sasl_name
 from tidelog.config.security import guards
 from tidelog.config.setting import BadValue, settings_of
 from tidelog.config.ssl import SslSettings, split_listener_name
@@ -83,8 +84,13 @@ def _supported(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
             if found.name in NO_EFFECT:
                 _warn_of_no_effect(found)
             known[found.name] = found
-        elif split_listener_name(found.name) is not None:
+        elif split_listener_name(found.name) is not None or split_sasl_name(found.name) is not None:
             known[found.name] = found
+        elif found.name == JAAS_CONFIG:
+            mistakes.append(
+                f"{found.place}: {found.name}: needs a listener and a mechanism, as in"
+                f" listener.name.NAME.plain.{JAAS_CONFIG}"
+            )
         elif guards(found.name, found.value):
             mistakes.append(f"{found.place}: {found.name}: not supported; without it the broker would be unprotected")
         elif is_unsupported_kafka_name(found.name):
@@ -109,17 +115,33 @@ def _parse(known: Mapping[str, Given], mistakes: list[str]) -> dict[str, object]
     values: dict[str, object] = {}
     overrides: dict[str, str] = {}
     for name, found in known.items():
-        of_listener = split_listener_name(name)
         try:
-            if of_listener is None:
+            if name in declared:
                 values[declared[name].attribute] = declared[name].parse(found.value)
             else:
-                settings_of(SslSettings)[of_listener[1]].parse(found.value)
+                _check_override(name, found.value)
                 overrides[name] = found.value
         except BadValue as error:
             reason = str(error)
-            mistakes.append(f"{found.place}: {name}={found.value}: {reason[0].lower()}{reason[1:]}")
+            shown = name if _is_secret(name) else f"{name}={found.value}"
+            mistakes.append(f"{found.place}: {shown}: {reason[0].lower()}{reason[1:]}")
     return {**values, "listener_overrides": overrides}
+
+
+def _check_override(name: str, text: str) -> None:
+    """Check a setting of one listener. Raises BadValue."""
+    of_tls, of_sasl = split_listener_name(name), split_sasl_name(name)
+    if of_tls is not None:
+        settings_of(SslSettings)[of_tls[1]].parse(text)
+    elif of_sasl is not None:
+        check_override(of_sasl, text)
+
+
+def _is_secret(name: str) -> bool:
+    """Whether the value must not be shown."""
+    of_tls = split_listener_name(name)
+    declared = settings_of(BrokerSettings).get(name if of_tls is None else of_tls[1])
+    return name.endswith(JAAS_CONFIG) or (declared is not None and declared.is_sensitive)
 
 
 def _without_controller_listeners(settings: BrokerSettings, given: list[Given]) -> BrokerSettings:

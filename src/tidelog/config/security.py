@@ -14,14 +14,12 @@ GUARDING_PREFIXES = (
 GUARDING_NAMES = frozenset(
     {
         "alter.config.policy.class.name",
-        "connections.max.reauth.ms",
         "create.topic.policy.class.name",
         "principal.builder.class",
         "zookeeper.set.acl",
     }
 )
 HARMLESS_VALUES: Mapping[str, frozenset[str]] = {
-    "connections.max.reauth.ms": frozenset({"0"}),
     "ssl.keymanager.algorithm": frozenset({"sunx509", "pkix"}),
     "ssl.protocol": frozenset({"tls", "tlsv1.2", "tlsv1.3"}),
     "ssl.trustmanager.algorithm": frozenset({"pkix"}),

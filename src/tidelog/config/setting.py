@@ -244,6 +244,7 @@ _PARSERS = {
     ConfigType.LONG: _parse_integer,
     ConfigType.DOUBLE: _parse_double,
     ConfigType.LIST: _parse_list,
+    ConfigType.CLASS: _parse_string,
 }
 
 

@@ -21,7 +21,7 @@ class SslSettings(ThreadPoolSettings):
 
     security_inter_broker_protocol: str = setting(
         default="PLAINTEXT",
-        one_of=("PLAINTEXT", "SSL"),
+        one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         doc="The security protocol between brokers, if inter.broker.listener.name is not set: brokers then connect to"
         " the listener of this name.",
     )

@@ -74,6 +74,9 @@ class MemoryChannel:
         self._incoming.extend(frames)
         self._schedule()
 
+    def limit_frames(self, max_bytes: int) -> None:
+        """Frames are whole here, whatever their length."""
+
     def pause_reading(self) -> None:
         self._is_reading = False
 

@@ -39,6 +39,7 @@ class SocketChannel:
         self.flush = self.writer.flush
         self.pause_reading = self.reader.pause
         self.resume_reading = self.reader.resume
+        self.limit_frames = self.reader.limit_frames
 
     def _make_halves(
         self,

@@ -75,6 +75,9 @@ class SocketReader:
         self._is_reading = False
         self._update_reader()
 
+    def limit_frames(self, max_bytes: int) -> None:
+        self._max_frame_bytes = max_bytes
+
     def close(self, reason: str) -> None:
         """Close the connection: its incomplete request held too much memory."""
         self._channel.close(reason)

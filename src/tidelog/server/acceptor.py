@@ -7,16 +7,21 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import Endpoint
 from tidelog.config.principal_mapping import PrincipalMapper
 from tidelog.runtime.network import Channel, FrameReceiver, Listener
+from tidelog.server.audit_log import AuditLog
 from tidelog.server.connection import Connection, ConnectionRegistry
 from tidelog.server.dispatch import Dispatcher
+from tidelog.server.login import Logins
+from tidelog.server.sasl_listeners import SaslListeners
 from tidelog.server.seams import Seams
 from tidelog.server.session import Session
+from tidelog.server.user_credentials import UserCredentials
 
 logger = logging.getLogger(__name__)
 
 IDLE_CHECKS_PER_LIMIT = 10
 MIN_IDLE_CHECK_S = 0.1
 UNREAD_CHECK_S = 1.0
+LOGIN_CHECK_S = 1.0
 DRAIN_S = 1.0
 DRAIN_POLL_S = 0.01
 
@@ -37,11 +42,17 @@ class Acceptor:
         self._network = seams.network
         self._clock = seams.clock
         self._tls = seams.tls
+        self._workers = seams.workers
+        self.credentials = UserCredentials()
+        self._sasl = SaslListeners(settings, self.credentials, seams.randomness)
+        self.logins = Logins(seams.clock, AuditLog())
         self._mappers = _mappers(settings)
         self.listeners: list[Listener] = []
         self.registry = ConnectionRegistry(settings)
 
     async def bind(self) -> None:
+        for keys in self._sasl.token_keys:
+            await keys.load(self._workers)
         for endpoint in self._settings.endpoints:
             self.listeners.append(await self._bind(endpoint))
 
@@ -99,6 +110,9 @@ class Acceptor:
         )
         connection = Connection(channel, self.dispatcher, self.registry, session)
         self.registry.add(connection)
+        sasl = self._sasl.get(listener_name)
+        if sasl is not None:
+            connection.login = self.logins.begin(connection, sasl)
         return connection
 
     async def close_idle_connections(self) -> None:
@@ -115,6 +129,16 @@ class Acceptor:
         while True:
             await asyncio.sleep(UNREAD_CHECK_S)
             self.registry.close_unread(self._clock.monotonic())
+
+    async def close_late_logins(self) -> None:
+        """Background work: close connections that do not log in."""
+        while self._settings.sasl_endpoints:
+            await asyncio.sleep(LOGIN_CHECK_S)
+            self.logins.close_late(self._clock.monotonic())
+
+    async def refresh_token_keys(self) -> None:
+        """Background work: read the keys of tokens again."""
+        await asyncio.gather(*(keys.run(self._workers) for keys in self._sasl.token_keys))
 
     def close_listeners(self) -> None:
         """Accept no new connections; existing ones stay."""

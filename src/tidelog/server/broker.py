@@ -31,6 +31,7 @@ from tidelog.server.broker_parts import BrokerParts, Foundation
 from tidelog.server.cluster_backup import ClusterBackup
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.controlled_shutdown import ControlledShutdown
+from tidelog.server.inter_broker_login import with_inter_broker_login
 from tidelog.server.membership import Membership
 from tidelog.server.metrics.health import LIVE_PATH, READY_PATH, LivePage, ReadyPage
 from tidelog.server.metrics.page import PATH as METRICS_PATH
@@ -63,7 +64,7 @@ class Broker:
 
     def __init__(self, settings: BrokerSettings, seams: Seams) -> None:
         self.settings = settings
-        self._seams = seams
+        self._seams = seams = with_inter_broker_login(seams, settings)
         self.acceptor = Acceptor(settings, seams)
         self.metrics_server: HttpServer | None = None
         self._turns = Turns(asyncio.get_running_loop().time) if seams.turns is None else seams.turns
@@ -112,6 +113,7 @@ class Broker:
         # No await before `begin`: if the session expired in between, its successor would run for controller first.
         self._start_background(logs)
         parts.membership.begin()
+        await parts.load_users()
         await wait_for_takeover(parts.entry, parts.membership, cluster)
         if parts.services.acls is not None:
             await parts.services.acls.load()
@@ -192,6 +194,8 @@ class Broker:
             self._backup.run(),
             self.acceptor.close_idle_connections(),
             self.acceptor.close_unread_connections(),
+            self.acceptor.close_late_logins(),
+            self.acceptor.refresh_token_keys(),
         ):
             self._background.start(work)
 

@@ -92,9 +92,15 @@ class BrokerParts:
             lambda topics: self.membership.on_settings_changed(topics),
         )
         self.entry.on_rebuilt = self._config_changes.on_store_rebuilt
+        self._config_changes.on_users.append(foundation.acceptor.credentials.apply)
         self.services = self._make_services()
         self.metrics = MetricsPage(self.services, self.fetchers, foundation.acceptor.registry)
         self._connect_acceptor(foundation.acceptor)
+
+    async def load_users(self) -> None:
+        """Before the first login: all users are known then."""
+        if self._foundation.settings.sasl_endpoints:
+            await self._config_changes.load_users()
 
     def _connect_acceptor(self, acceptor: Acceptor) -> None:
         cluster, logs = self._foundation.cluster, self._foundation.logs
@@ -222,6 +228,7 @@ class BrokerParts:
             config_changes=self._config_changes,
             internal_topics=internal_topics,
             coordinators=self._make_coordinators(internal_topics),
+            credentials=foundation.acceptor.credentials,
             authorizer=authorizer,
             acls=acls,
         )

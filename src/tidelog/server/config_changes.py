@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tidelog.cluster import znodes
 from tidelog.cluster.znodes import MalformedNode
@@ -19,7 +19,9 @@ NOTIFICATION_AGE_S = 15 * 60.0
 PURGE_INTERVAL_S = 60.0
 
 SEQUENCE_DIGITS = 10
-TOPICS, BROKERS, GROUPS = "topics", "brokers", "groups"
+TOPICS, BROKERS, GROUPS, USERS = "topics", "brokers", "groups", "users"
+USER_CONFIGS = "/config/users"
+"""Made with the first user. The names are escaped like those of groups."""
 
 
 class ConfigChanges:
@@ -42,6 +44,9 @@ class ConfigChanges:
         self._watched: Store | None = None
         self._last_name = ""
         self._must_reload = False
+        self.on_users: list[Callable[[Mapping[str, Mapping[str, str]]], None]] = []
+        """Called with the configs of users that may have changed; empty ones for users without any."""
+        self._users: set[str] = set()
         self._known_since: dict[str, float] = {}
         self._is_failure_logged = False
 
@@ -99,6 +104,25 @@ class ConfigChanges:
         async with self._reading:
             await self._load(self._store(), topics)
 
+    async def load_users(self) -> None:
+        """Read the configs of all users. Raises StoreError."""
+        async with self._reading:
+            store = self._store()
+            await self._load_users(store, await self._all_users(store))
+
+    async def _all_users(self, store: Store) -> list[str]:
+        try:
+            found = map(znodes.group_id_of, await store.children(USER_CONFIGS))
+        except NoNode:
+            return sorted(self._users)
+        return sorted(self._users | set(found))
+
+    async def _load_users(self, store: Store, users: Sequence[str]) -> None:
+        configs = await _read(store, users, user_config_path, without_node={})
+        self._users = (self._users - configs.keys()) | {name for name, found in configs.items() if found}
+        for take in self.on_users if configs else ():
+            take(configs)
+
     async def _list(self, store: Store) -> list[str]:
         """List the notifications, and watch for the next one unless a watch is set."""
         if store is self._watched:
@@ -132,6 +156,8 @@ class ConfigChanges:
             [parts[1] for parts in named if parts[0] == kind and len(parts) == 2] for kind in (TOPICS, BROKERS, GROUPS)
         )
         await self._load(store, topics, brokers, [znodes.group_id_of(name) for name in groups])
+        users = [parts[1] for parts in named if parts[0] == USERS and len(parts) == 2]
+        await self._load_users(store, [znodes.group_id_of(name) for name in users])
         self._last_name = names[-1]
         logger.info("configs changed resources=%s", ",".join(entities))
         self._notify_controller(topics)
@@ -143,6 +169,7 @@ class ConfigChanges:
         groups = {*self._cluster.image.group_configs, *found_groups}
         topics = self._cluster.topics_with_configs
         await self._load(store, topics, sorted(brokers), sorted(groups))
+        await self._load_users(store, await self._all_users(store))
         self._last_name = names[-1] if names else ""
         self._must_reload = False
         self._notify_controller(topics)
@@ -166,6 +193,10 @@ class ConfigChanges:
         for name in [name for name, since in self._known_since.items() if since <= limit]:
             with contextlib.suppress(NoNode):
                 await store.delete(f"{znodes.CONFIG_CHANGES}/{name}")
+
+
+def user_config_path(user: str) -> str:
+    return f"{USER_CONFIGS}/{znodes.group_node_name(user)}"
 
 
 def _follows(last_name: str, name: str) -> bool:

@@ -19,6 +19,7 @@ from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import HANDSHAKE_FAILED, Channel, FramePart
 from tidelog.server.dispatch import Dispatcher, Outcome, RequestContext, Route, UnsupportedRequest
+from tidelog.server.login import Login
 from tidelog.server.peer_error_log import PeerErrorLog
 from tidelog.server.session import Session
 
@@ -86,6 +87,8 @@ class Connection:
         self._dispatcher = dispatcher
         self._registry = registry
         self.session = session
+        self.login: Login | None = None
+        """On a listener with SASL, until the peer has logged in; longer if its session expires."""
         self._pending: deque[_Slot] = deque()
         self._pending_bytes = 0
         self._waiting_fetches = 0
@@ -136,6 +139,8 @@ class Connection:
     def on_frame(self, frame: memoryview) -> None:
         self._in_wake_up = True
         try:
+            if self.login is not None and not self.login.admits(frame):
+                return
             route, context, outcome = self._dispatcher.start(frame, self)
             self._on_outcome(outcome, route, context, len(frame))
         except (MalformedMessage, UnknownApi, UnsupportedRequest) as error:
@@ -171,6 +176,8 @@ class Connection:
         self._pending.clear()
         self._pending_bytes = 0
         self._report_unread_bytes()
+        if self.login is not None:
+            self.login.on_closed()
         self._registry.remove(self)
 
     @property

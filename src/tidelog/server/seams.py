@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.listeners import TLS_PROTOCOLS
 from tidelog.runtime.clock import Clock, SystemClock
 from tidelog.runtime.disk import Disk, SystemDisk
 from tidelog.runtime.network import Network
@@ -50,7 +51,7 @@ def system_seams(settings: BrokerSettings) -> Seams:
     tls = {
         endpoint.listener_name: ListenerTls(settings.for_listener(endpoint.listener_name))
         for endpoint in settings.endpoints
-        if endpoint.security_protocol == "SSL"
+        if endpoint.security_protocol in TLS_PROTOCOLS
     }
     clock, disk = SystemClock(), SystemDisk()
     turns = Turns(clock.monotonic)

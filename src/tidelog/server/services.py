@@ -33,6 +33,7 @@ from tidelog.server.log_levels import BROKER_LOGGER, alter_log_levels
 from tidelog.server.membership import Membership
 from tidelog.server.seams import Seams
 from tidelog.server.sliced_checks import LongChecks
+from tidelog.server.user_credentials import UserCredentials
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
 from tidelog.transactions.coordinator import TransactionCoordinator
@@ -58,6 +59,7 @@ class Services:
     config_changes: ConfigChanges
     internal_topics: InternalTopics
     coordinators: Coordinators
+    credentials: UserCredentials
     authorizer: Authorizer | None = None
     """None: everybody may do everything."""
     acls: Acls | None = None

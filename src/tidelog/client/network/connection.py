@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from tidelog import __version__
 from tidelog.client.network.in_flight import ConnectionLost, InFlightRequest, InFlightRequests
+from tidelog.client.network.login import ClientLogin, login_of
 from tidelog.config.listeners import host_and_port
 from tidelog.errors import ERRORS_BY_CODE, NO_ERROR, UnknownServerError, UnsupportedVersion
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
@@ -22,6 +23,10 @@ __all__ = ["ClientConnection", "ConnectionLost"]
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
+REAUTHENTICATION_AFTER = 0.85
+"""Part of a session's lifetime after which a client logs in again (KIP-368)."""
+REAUTHENTICATION_TIMEOUT_S = 10.0
+
 
 class ClientConnection:
     """Pipelined requests, answered in order. A protocol violation closes the connection."""
@@ -32,6 +37,7 @@ class ClientConnection:
         self.port = port
         self._broker_versions: dict[int, ApiVersion] = {}
         self._versions: dict[int, int] = {}
+        self._reauthentication: asyncio.Task[None] | None = None
         self.supported_features: dict[str, int] = {}
         """Features of this broker, with their maximum version."""
         self.finalized_features: dict[str, int] = {}
@@ -54,6 +60,7 @@ class ClientConnection:
                 await network.connect(host, port, attach)
                 connection = cls(created[0], host, port)
                 await connection._learn_versions()
+                await connection._log_in(login_of(network))
                 return connection
         except BaseException as error:
             if created:
@@ -76,6 +83,26 @@ class ClientConnection:
         self._broker_versions = {api.api_key: api for api in response.api_keys}
         self.supported_features = {each.name: each.max_version for each in response.supported_features}
         self.finalized_features = {each.name: each.max_version_level for each in response.finalized_features}
+
+    async def _log_in(self, login: ClientLogin | None) -> None:
+        lifetime_ms = 0 if login is None else await login.log_in(self)
+        if login is not None and lifetime_ms > 0:
+            after_s = lifetime_ms / 1000 * REAUTHENTICATION_AFTER
+            asyncio.get_running_loop().call_later(after_s, self._begin_reauthentication, login)
+
+    def _begin_reauthentication(self, login: ClientLogin) -> None:
+        if not self.is_closed:
+            self._reauthentication = asyncio.get_running_loop().create_task(self._reauthenticate(login))
+
+    async def _reauthenticate(self, login: ClientLogin) -> None:
+        """Log in again before the session ends. Other requests wait meanwhile."""
+        self._in_flight.hold()
+        try:
+            async with asyncio.timeout(REAUTHENTICATION_TIMEOUT_S):
+                await self._log_in(login)
+            self._in_flight.release()
+        except (ConnectionLost, TimeoutError) as error:
+            self.close(f"cannot log in again: {error or 'no response'}")
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name="tidelog", client_software_version=__version__)

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+LOGIN_API_KEYS = (17, 36)
+"""SaslHandshake and SaslAuthenticate."""
 MAX_CORRELATION_ID = 2**31 - 1
 HTTP_AS_LENGTH = int.from_bytes(b"HTTP", "big")
 """Length of the frame that the answer of an HTTP server seems to announce."""
@@ -24,6 +26,10 @@ HTTP_AS_LENGTH = int.from_bytes(b"HTTP", "big")
 
 class ConnectionLost(Exception):
     """The connection was closed or could not be opened. The message is the reason as a sentence."""
+
+
+class LoginFailed(ConnectionLost):
+    """The broker refused the login. Trying again with the same credentials is of no use."""
 
 
 class InFlightRequest:
@@ -61,6 +67,8 @@ class InFlightRequests:
         self._last_id = 0
         self._in_wake_up = False
         self._is_flush_due = False
+        self._held: deque[tuple[Request, int, InFlightRequest | None]] | None = None
+        """Requests that wait until a re-authentication is over."""
         self._drained = asyncio.Event()
         self.closed_because: str | None = None
         self.on_closed_hook: Callable[[str], None] | None = None
@@ -71,8 +79,21 @@ class InFlightRequests:
 
     # ---- sending
 
+    def hold(self) -> None:
+        """Only requests of a login are sent until `release`: nothing else may come between them."""
+        self._held = deque()
+
+    def release(self) -> None:
+        held, self._held = self._held, None
+        for request, version, pending in held or ():
+            self.send(request, version, pending)
+
     def send(self, request: Request, version: int, pending: InFlightRequest | None) -> None:
         """Raises UnencodableMessage before anything is sent."""
+        if self._held is not None and request.__api_key__ not in LOGIN_API_KEYS:
+            encoder(type(request), version)(request, _discard)
+            self._held.append((request, version, pending))
+            return
         correlation_id = self._last_id + 1 if self._last_id < MAX_CORRELATION_ID else 0
         parts: list[FramePart] = [request_header(request.__api_key__, version, correlation_id, self._client_id)]
         encoder(type(request), version)(request, parts.append)
@@ -137,6 +158,8 @@ class InFlightRequests:
         self.closed_because = reason = _explained(reason)
         self._drained.set()
         pending, self._pending = self._pending, deque()
+        pending.extend(each for _, _, each in self._held or () if each is not None)
+        self._held = None
         for one in pending:
             _call(one.on_lost, self.lost())
         if self.on_closed_hook is not None:
@@ -158,6 +181,10 @@ def _read(frame: memoryview, pending: InFlightRequest) -> Response:
         raise MalformedMessage(f"correlation id {correlation_id} instead of {pending.correlation_id}")
     response, _ = pending.decode(frame, position)
     return response
+
+
+def _discard(_: object) -> None:
+    """For requests that are encoded only to find out whether they can be."""
 
 
 def _explained(reason: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.in_flight import ConnectionLost, LoginFailed
 from tidelog.errors import KafkaError
 from tidelog.runtime.randomness import Randomness
 
@@ -74,7 +74,9 @@ async def retried(attempts: Attempts, attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 def is_retriable(error: BaseException) -> bool:
-    return isinstance(error, ConnectionLost) or (isinstance(error, KafkaError) and error.retriable)
+    if isinstance(error, ConnectionLost):
+        return not isinstance(error, LoginFailed)
+    return isinstance(error, KafkaError) and error.retriable
 
 
 def reason_of(error: BaseException) -> str:

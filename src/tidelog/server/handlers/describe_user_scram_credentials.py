@@ -1,0 +1,45 @@
+"""DescribeUserScramCredentials (API key 50): mechanisms and iterations of users (KIP-554)."""
+
+from collections import Counter
+
+from tidelog.errors import DuplicateResource, KafkaError, ResourceNotFound
+from tidelog.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from tidelog.sasl.scram import SCRAM_MECHANISMS
+from tidelog.server.dispatch import RequestContext
+from tidelog.server.response_fields import error_fields
+from tidelog.server.user_credentials import UserCredentials
+
+
+async def handle_describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    services = context.services
+    await services.config_changes.load_users()
+    credentials = services.credentials
+    counts = Counter(each.name for each in request.users) if request.users else Counter(credentials.users)
+    return DescribeUserScramCredentialsResponse(
+        results=[_result(user, count, credentials) for user, count in counts.items()]
+    )
+
+
+def _result(user: str, count: int, credentials: UserCredentials) -> DescribeUserScramCredentialsResult:
+    found = credentials.of(user)
+    error: KafkaError | None = None
+    if count > 1:
+        error = DuplicateResource(
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        )
+    elif not found:
+        error = ResourceNotFound(f"Attempt to describe a user credential that does not exist: {user}")
+    infos = [
+        CredentialInfo(mechanism=SCRAM_MECHANISMS[name].type, iterations=credential.iterations)
+        for name, credential in found.items()
+    ]
+    return DescribeUserScramCredentialsResult(
+        user=user, **error_fields(error), credential_infos=infos if error is None else []
+    )

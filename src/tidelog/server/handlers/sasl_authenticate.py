@@ -1,0 +1,19 @@
+"""SaslAuthenticate (API key 36): one token of a login."""
+
+from typing import Any
+
+from tidelog.errors import IllegalSaslState
+from tidelog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from tidelog.runtime.deferred import Deferred
+from tidelog.server.dispatch import RequestContext
+
+ALREADY_LOGGED_IN = "SaslAuthenticate request received after successful authentication"
+
+
+def handle_sasl_authenticate(
+    request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse | Deferred[Any]:
+    login = context.connection.login
+    if login is None:
+        return SaslAuthenticateResponse(error_code=IllegalSaslState.code, error_message=ALREADY_LOGGED_IN)
+    return login.authenticate(bytes(request.auth_bytes))
