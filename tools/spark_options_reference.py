@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REJECTED, SECURE, WITHOUT_EFFECT
+from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REJECTED, WITHOUT_EFFECT
 from tidelog.spark.options.option_table import OPTIONS, Option
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "spark-options.md"
@@ -91,6 +91,14 @@ def _kafka() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for known in KAFKA_SETTINGS:
         yield _row(f"`{PREFIX}{known.name}`", known.side.value, known.allowed, known.default, known.documentation)
+    yield _row(
+        "`kafka.security.protocol`, `kafka.ssl.*`, `kafka.sasl.*`",
+        "read, write",
+        "as in client.properties",
+        "`TIDELOG_CLIENT_CONFIG`",
+        "TLS and login. Secrets must be `${env:NAME}` or `${file:PATH:KEY}`, because Spark shows and stores options;"
+        " each process resolves them when it connects.",
+    )
 
 
 def _rejected() -> Iterator[str]:
@@ -99,7 +107,6 @@ def _rejected() -> Iterator[str]:
     yield "|---|---|"
     for name, reason in sorted(REJECTED.items()):
         yield _row(f"`{PREFIX}{name}`", _sentence(reason))
-    yield _row("`kafka.ssl.*`, `kafka.sasl.*`, `kafka.security.*` (but `PLAINTEXT`)", _sentence(SECURE))
 
 
 def _kafka_without_effect() -> Iterator[str]:

@@ -18,6 +18,7 @@ from tests.client.fake_cluster import TOPIC, FakeCluster
 from tests.server.harness import batch_of
 from tidelog.client.consumer.range_reader import RangeReader
 from tidelog.client.network.bootstrap import BadBootstrap
+from tidelog.config.client import NO_SECURITY, ClientSecurity
 from tidelog.spark import client_thread
 from tidelog.types import TopicPartition
 
@@ -30,6 +31,7 @@ class Settings:
     client_id: str = "test"
     client_rack: str = ""
     request_timeout_s: float = 5.0
+    security: ClientSecurity = NO_SECURITY
 
 
 @pytest.fixture(autouse=True)

@@ -426,18 +426,46 @@ def test_settings_that_would_break_a_query_are_refused(name: str) -> None:
     assert rejection(BASE | {f"kafka.{name}": "x"}) == f"Option 'kafka.{name}' is not supported: {REJECTED[name]}"
 
 
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="{}";'
+
+
+def test_secured_connections_keep_placeholders_of_secrets() -> None:
+    given = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": JAAS.format("${env:PASSWORD}"),
+        "kafka.ssl.truststore.location": "/ca.pem",
+        "kafka.ssl.keystore.password": "${file:/secrets:store}",
+    }
+    options = read_options(BASE | given, is_stream=True)
+    assert dict(options.client.security.settings) == {name.removeprefix("kafka."): text for name, text in given.items()}
+    assert "alice" not in repr(options)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("security.protocol", "SASL_SSL"), ("ssl.truststore.location", "/t"), ("sasl.jaas.config", "secret")],
+    [
+        ("sasl.jaas.config", JAAS.format("hunter2")),
+        ("sasl.jaas.config", "hunter2"),
+        ("sasl.password", "hunter2"),
+        ("ssl.keystore.password", "hunter2"),
+        ("ssl.keystore.key", "hunter2"),
+        ("sasl.oauthbearer.client.credentials.client.secret", "hunter2"),
+    ],
 )
-def test_secured_connections_are_refused_without_showing_secrets(name: str, text: str) -> None:
-    sentence = f"Option 'kafka.{name}' is not supported: connections with TLS or SASL are not supported"
-    assert rejection(BASE | {f"kafka.{name}": text}) == sentence
-    assert write_rejection({f"kafka.{name}": text}) == sentence
+def test_secrets_in_options_are_refused_without_showing_them(name: str, text: str) -> None:
+    for sentence in (rejection(BASE | {f"kafka.{name}": text}), write_rejection({f"kafka.{name}": text})):
+        assert sentence.startswith(f"Option 'kafka.{name}' has a secret in it")
+        assert "hunter2" not in sentence
+
+
+def test_unknown_security_settings_are_refused() -> None:
+    assert "did you mean sasl.mechanism?" in rejection(BASE | {"kafka.sasl.mechanissm": "PLAIN"})
+    assert "must be one of PLAINTEXT, SSL" in rejection(BASE | {"kafka.security.protocol": "TLS"})
 
 
 def test_a_plain_connection_may_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    assert stream(kafka__security__protocol="plaintext") == stream()
+    assert stream(kafka__security__protocol="plaintext").bootstrap == stream().bootstrap
     assert not caplog.records
 
 

@@ -16,7 +16,9 @@ from tidelog.terminal.plurals import plural
 if TYPE_CHECKING:
     from tidelog.client.network.bootstrap import Address
     from tidelog.client.routing.cluster import Cluster
+    from tidelog.runtime.network import Network
 
+CLIENT_CONFIG_VARIABLE = "TIDELOG_CLIENT_CONFIG"
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 
@@ -31,6 +33,12 @@ def no_such_partition(topic: str, partitions: int, missing: int) -> CommandError
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
     add_cluster_options(parser)
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="client.properties with TLS, user and password (default: that of the profile or of the cluster that"
+        " `tidelog up` made, else $TIDELOG_CLIENT_CONFIG)",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="log what the client does to standard error")
 
 
@@ -134,7 +142,6 @@ async def _run_command(command: str, work: Work, options: argparse.Namespace) ->
     from tidelog.errors import KafkaError
     from tidelog.runtime.cluster_choice import NoCluster, choose_cluster
     from tidelog.runtime.randomness import SystemRandomness
-    from tidelog.runtime.socket_network import SocketNetwork
 
     try:
         chosen = choose_cluster(options.bootstrap, options.profile)
@@ -142,7 +149,8 @@ async def _run_command(command: str, work: Work, options: argparse.Namespace) ->
         return _print_error(command, str(reason))
     try:
         bootstrap = parse_bootstrap(chosen.bootstrap)
-        async with Cluster(SocketNetwork(MAX_FRAME_BYTES), bootstrap, SystemRandomness()) as cluster:
+        network = command_network(getattr(options, "command_config", None) or chosen.command_config)
+        async with Cluster(network, bootstrap, SystemRandomness()) as cluster:
             await _find(cluster, bootstrap, chosen.hint)
             await work(cluster, options)
         return 0
@@ -152,6 +160,18 @@ async def _run_command(command: str, work: Work, options: argparse.Namespace) ->
         return _print_error(command, reason_of(error))
 
 
+def command_network(path: str | None) -> "Network":
+    """With the TLS and login of a client.properties. Raises CommandError."""
+    from tidelog.client.network.secured_network import secured_network
+    from tidelog.config.client import BadClientSettings, default_client_security, load_client_security
+
+    try:
+        security = load_client_security(path) if path else default_client_security()
+        return secured_network(security, MAX_FRAME_BYTES)
+    except BadClientSettings as error:
+        raise CommandError(str(error)) from error
+
+
 def _print_error(command: str, sentence: str) -> int:
     print(f"tidelog {command}: {sentence}", file=sys.stderr)
     return 1
@@ -159,10 +179,12 @@ def _print_error(command: str, sentence: str) -> int:
 
 async def _find(cluster: "Cluster", bootstrap: "list[Address]", hint: str) -> None:
     """Fails at once if no broker answers. Retries are for clusters that have answered before."""
-    from tidelog.client.network.in_flight import ConnectionLost
+    from tidelog.client.network.in_flight import ConnectionLost, LoginFailed
 
     try:
         await cluster.refresh()
+    except LoginFailed as failed:
+        raise CommandError(f"{failed}; see --command-config and ${CLIENT_CONFIG_VARIABLE}") from failed
     except ConnectionLost as lost:
         where = ", ".join(map(str, bootstrap))
         reason = str(lost).removeprefix(f"cannot connect to {where}: ") if len(bootstrap) == 1 else str(lost)

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Collection, Sequence
 
-from tidelog.cli.client_command import no_such_partition, no_such_topic, note
+from tidelog.cli.client_command import command_network, no_such_partition, no_such_topic, note
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.broker_queries import Connections
 from tidelog.cli.local_cluster.inspection import inspect_remote_cluster
@@ -21,13 +21,11 @@ from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from tidelog.runtime.socket_network import SocketNetwork
 from tidelog.terminal.plurals import plural
 from tidelog.terminal.quantities import size_text
 from tidelog.terminal.tables import table
 from tidelog.types import BrokerId, TopicPartition, ids_text
 
-MAX_FRAME_BYTES = 64 * 1024 * 1024
 ERRORS_SHOWN = 5
 
 
@@ -156,7 +154,7 @@ def _confirm_unclean(chosen: Collection[TopicPartition], *, is_confirmed: bool) 
 
 async def why(cluster: Cluster, options: argparse.Namespace) -> None:
     topic_partition = TopicPartition(options.topic, options.partition)
-    connections = Connections(SocketNetwork(MAX_FRAME_BYTES))
+    connections = Connections(command_network(options.command_config))
     try:
         addresses = [broker.address for broker in cluster.metadata.brokers.values()]
         view = await inspect_remote_cluster(connections, addresses)

@@ -15,6 +15,8 @@ BOOTSTRAP_VARIABLE = "TIDELOG_BOOTSTRAP"
 DATA_VARIABLE = "TIDELOG_DATA"
 LOCAL_HOST = "127.0.0.1"
 PLAN_FILE = "cluster.json"
+CLIENT_PROPERTIES = "client.properties"
+"""TLS and login of the administrator of a cluster that `tidelog up --secure` made."""
 
 
 class NoCluster(ValueError):
@@ -95,4 +97,6 @@ def _of_data_directory(environment: Mapping[str, str], option: str) -> ClusterCh
         raise NoCluster(f"{file} is damaged; give an address with {option} HOST:PORT") from None
     bootstrap = ",".join(f"{LOCAL_HOST}:{port}" for port in ports)
     hint = f"start the cluster of {directory} with `tidelog up`, or give the address of another with {option} HOST:PORT"
-    return ClusterChoice(bootstrap, f"the data directory {directory}", hint, data_directory=directory)
+    properties = file.with_name(CLIENT_PROPERTIES)
+    command_config = str(properties) if properties.exists() else None
+    return ClusterChoice(bootstrap, f"the data directory {directory}", hint, command_config, directory)

@@ -156,7 +156,7 @@ def _read_pkcs12(path: str, data: bytes, password: str | None) -> KeyMaterial:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError as error:
         raise BadKeyMaterial(
-            f"{path} is a PKCS#12 store; install what reads it: pip install 'tidelog[pkcs12]',"
+            f"{path} is a PKCS#12 store; install what reads it: pip install 'tidelog[security]',"
             f" or convert it to PEM: openssl pkcs12 -in {path} -out {path}.pem"
         ) from error
     try:
@@ -181,6 +181,15 @@ def check_certificates(settings: BrokerSettings, changed: Mapping[str, str]) -> 
             server_context(wanted.for_listener(listener))
         except BadKeyMaterial as error:
             raise InvalidRequest(f"Invalid dynamic configuration of listener {listener}: {error}") from error
+
+
+class ClientTls:
+    """TLS of connections of one client. It has no server side."""
+
+    def __init__(self, settings: SslSettings) -> None:
+        """Raises BadKeyMaterial."""
+        self.client_context = client_context(settings)
+        self.server_context = self.client_context
 
 
 class ListenerTls:

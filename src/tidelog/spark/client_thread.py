@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tidelog.client.network.bootstrap import parse_bootstrap
+from tidelog.client.network.secured_network import secured_network
 from tidelog.client.routing.cluster import Cluster
+from tidelog.config.client import ClientSecurity, default_client_security
+from tidelog.runtime.network import Network
 from tidelog.runtime.randomness import SystemRandomness
-from tidelog.runtime.socket_network import SocketNetwork
 
 T = TypeVar("T")
 
@@ -35,12 +37,16 @@ class ConnectionSettings(Protocol):
     @property
     def request_timeout_s(self) -> float: ...
 
+    @property
+    def security(self) -> ClientSecurity: ...
+
 
 class _ClusterKey(NamedTuple):
     bootstrap: str
     client_id: str
     client_rack: str
     request_timeout_s: float
+    security: ClientSecurity
 
 
 class _Call(Generic[T]):
@@ -95,9 +101,16 @@ class _ClientThread:
         self.process_id = os.getpid()
         self.loop = asyncio.new_event_loop()
         self.clusters: dict[_ClusterKey, Cluster] = {}
-        self.network = SocketNetwork(MAX_FRAME_BYTES)
+        self._networks: dict[ClientSecurity, Network] = {}
         self._thread = threading.Thread(target=self._run, name="tidelog-client", daemon=True)
         self._thread.start()
+
+    def network(self, security: ClientSecurity) -> Network:
+        """With the secrets of this process; without settings, those that the environment names."""
+        security = security if security.settings else default_client_security()
+        if security not in self._networks:
+            self._networks[security] = secured_network(security, MAX_FRAME_BYTES)
+        return self._networks[security]
 
     def _run(self) -> None:
         try:
@@ -193,11 +206,11 @@ def cluster_for(bootstrap: str, client: ConnectionSettings) -> Cluster:
     thread = _client_thread()
     if not thread.is_current:
         raise RuntimeError("cluster_for may be called only in a coroutine given to run()")
-    key = _ClusterKey(bootstrap, client.client_id, client.client_rack, client.request_timeout_s)
+    key = _ClusterKey(bootstrap, client.client_id, client.client_rack, client.request_timeout_s, client.security)
     found = thread.clusters.get(key)
     if found is None:
         found = thread.clusters[key] = Cluster(
-            thread.network,
+            thread.network(client.security),
             parse_bootstrap(bootstrap),
             SystemRandomness(),
             client_id=client.client_id,

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.connections import Connections, SpareConnections
-from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.in_flight import ConnectionLost, LoginFailed
 from tidelog.client.network.retries import Attempts
 from tidelog.client.routing.metadata import ClusterMetadata
 from tidelog.errors import NO_ERROR, LeaderNotAvailable, NotController, error_of
@@ -104,6 +104,8 @@ class Cluster:
         for address in self._candidates():
             try:
                 return await self.ask_address(address, request, response_type, timeout_s=timeout_s)
+            except LoginFailed:
+                raise  # the others would refuse it, too
             except ConnectionLost as lost:
                 reasons.append(str(lost))
         raise ConnectionLost("; ".join(reasons))

@@ -117,23 +117,26 @@ def _check_pattern(source: TopicSource, response: ClusterResponse | None, diagno
 def ask_cluster(bootstrap: str) -> ClusterResponse:
     from tidelog.client.network.in_flight import ConnectionLost
     from tidelog.client.network.retries import GaveUp, reason_of
+    from tidelog.config.client import BadClientSettings
     from tidelog.errors import KafkaError
 
     try:
         return asyncio.run(asyncio.wait_for(_ask(bootstrap), 2 * TIMEOUT_S))
     except TimeoutError:
         raise NoResponse(f"no response within {2 * TIMEOUT_S:.0f} s") from None
-    except (ConnectionLost, GaveUp, KafkaError) as error:
+    except (BadClientSettings, ConnectionLost, GaveUp, KafkaError) as error:
         raise NoResponse(reason_of(error).removeprefix(f"cannot connect to {bootstrap}: ")) from error
 
 
 async def _ask(bootstrap: str) -> ClusterResponse:
     from tidelog.client.admin.admin import Admin
+    from tidelog.client.network.secured_network import secured_network
     from tidelog.client.routing.cluster import Cluster
+    from tidelog.config.client import default_client_security
     from tidelog.runtime.randomness import SystemRandomness
-    from tidelog.runtime.socket_network import SocketNetwork
 
-    async with Cluster(SocketNetwork(MAX_FRAME_BYTES), parse_bootstrap(bootstrap), SystemRandomness()) as cluster:
+    network = secured_network(default_client_security(), MAX_FRAME_BYTES)
+    async with Cluster(network, parse_bootstrap(bootstrap), SystemRandomness()) as cluster:
         metadata = await cluster.ask_topics(None)
         settings = await Admin(cluster, timeout_s=TIMEOUT_S).broker_settings(min(metadata.brokers))
         creates = next((entry.value for entry in settings.configs if entry.name == AUTO_CREATE), "true")

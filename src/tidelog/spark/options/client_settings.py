@@ -6,8 +6,10 @@ from typing import Any
 
 from tidelog.client.consumer.consumer_settings import READ_UNCOMMITTED
 from tidelog.client.producer.producer_settings import ACKS_ALL
+from tidelog.config.client import NO_SECURITY, BadClientSettings, ClientSecurity, client_security
+from tidelog.config.config_providers import SUPPORTED
 from tidelog.protocol.compression import Codec
-from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REJECTED, SECURE, Side, is_secure
+from tidelog.spark.options.kafka_settings import KAFKA_SETTINGS, PREFIX, REJECTED, Side, is_security_setting
 from tidelog.spark.options.values import OptionError, parsed
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -39,6 +41,8 @@ class ClientSettings:
     delivery_timeout_s: float = 120.0
     transactional_id: str | None = None
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    security: ClientSecurity = NO_SECURITY
+    """TLS and login, with placeholders instead of secrets: each process resolves them when it connects."""
 
 
 def client_settings(given: Mapping[str, str], side: Side, **others: Any) -> ClientSettings:
@@ -46,16 +50,28 @@ def client_settings(given: Mapping[str, str], side: Side, **others: Any) -> Clie
     known = {setting.name: setting for setting in KAFKA_SETTINGS if setting.is_for(side)}
     values: dict[str, Any] = {}
     for name, text in given.items():
-        reject(name, text)
+        reject(name)
         if name in known:
             value = parsed(PREFIX + name, known[name].parse, text)
             values |= dict.fromkeys(known[name].fields, value)
-    return ClientSettings(**(values | others))
+    return ClientSettings(**(values | others), security=_security(given))
 
 
-def reject(name: str, text: str) -> None:
+def _security(given: Mapping[str, str]) -> ClientSecurity:
+    """Raises OptionError. Secrets must not be in options, which Spark shows and stores."""
+    try:
+        security = client_security({name: text for name, text in given.items() if is_security_setting(name)})
+    except BadClientSettings as error:
+        raise OptionError(f"Options '{PREFIX}...': {error}") from None
+    literal = security.literal_secrets()
+    if literal:
+        raise OptionError(
+            f"Option '{PREFIX}{literal[0]}' has a secret in it, which Spark would show in its plans; use {SUPPORTED}"
+        )
+    return security
+
+
+def reject(name: str) -> None:
     """Raises OptionError if the setting is not supported."""
     if name in REJECTED:
         raise OptionError(f"Option '{PREFIX}{name}' is not supported: {REJECTED[name]}")
-    if is_secure(name, text):
-        raise OptionError(f"Option '{PREFIX}{name}' is not supported: {SECURE}")

@@ -14,7 +14,6 @@ T = TypeVar("T")
 
 PREFIX = "kafka."
 BOOTSTRAP = "bootstrap.servers"
-SECURITY_PROTOCOL = "security.protocol"
 
 
 class Side(Enum):
@@ -236,8 +235,6 @@ REJECTED = {
 }
 """Rejected settings by name, with the reason."""
 
-SECURE = "connections with TLS or SASL are not supported"
-
 WITHOUT_EFFECT = frozenset(
     {
         "allow.auto.create.topics",
@@ -290,8 +287,6 @@ WITHOUT_EFFECT = frozenset(
 """Settings of Kafka's clients that have no effect here."""
 
 
-def is_secure(name: str, value: str) -> bool:
-    """True if the setting asks for TLS or SASL."""
-    if name == SECURITY_PROTOCOL:
-        return value.strip().upper() != "PLAINTEXT"
+def is_security_setting(name: str) -> bool:
+    """TLS and SASL: `kafka.security.protocol`, `kafka.ssl.*`, `kafka.sasl.*`."""
     return name.startswith(("ssl.", "sasl.", "security."))

@@ -10,9 +10,9 @@ from tidelog.spark.options.kafka_settings import (
     KAFKA_SETTINGS,
     PREFIX,
     REJECTED,
-    SECURITY_PROTOCOL,
     WITHOUT_EFFECT,
     Side,
+    is_security_setting,
 )
 from tidelog.spark.options.option_table import BY_LOWER_NAME, CHECKPOINT, OPTIONS, Option, Query, is_spark_option
 from tidelog.spark.options.values import OptionError, parsed
@@ -68,14 +68,14 @@ class ParsedOptions:
             self.without_effect.append(option.name)
 
     def _add_kafka_setting(self, name: str, text: str) -> None:
-        reject(name, text)
+        reject(name)
         side = Side.WRITE if self._query is Query.WRITE else Side.READ
         known = {setting.name: setting for setting in KAFKA_SETTINGS}
-        if name in known and known[name].is_for(side):
+        if is_security_setting(name) or (name in known and known[name].is_for(side)):
             self.kafka[name] = text
         elif name in known or name in WITHOUT_EFFECT:
             self.without_effect.append(PREFIX + name)
-        elif name != SECURITY_PROTOCOL:  # only PLAINTEXT is left: others are already rejected
+        else:
             raise _unknown(PREFIX + name, self._query)
 
 
