@@ -149,7 +149,8 @@ async def _run_command(command: str, work: Work, options: argparse.Namespace) ->
         return _print_error(command, str(reason))
     try:
         bootstrap = parse_bootstrap(chosen.bootstrap)
-        network = command_network(getattr(options, "command_config", None) or chosen.command_config)
+        options.command_config = getattr(options, "command_config", None) or chosen.command_config
+        network = command_network(options.command_config)
         async with Cluster(network, bootstrap, SystemRandomness()) as cluster:
             await _find(cluster, bootstrap, chosen.hint)
             await work(cluster, options)
