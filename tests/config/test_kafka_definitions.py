@@ -35,7 +35,9 @@ DELIBERATE_DIFFERENCES = {
 OWN_SETTINGS = {
     "coordination.store",
     "message.max.decompressed.bytes",
+    "metrics.basic.auth",
     "metrics.listener",
+    "metrics.ssl.enable",
     "takeover.wait.ms",
     "unclean.takeover.enable",
 }

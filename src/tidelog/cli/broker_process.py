@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import resource
 import shlex
 import signal
@@ -30,12 +31,15 @@ GARBAGE_COLLECTION_THRESHOLDS = (20_000, 20, 50)
 
 
 TRIM_S = 5.0
+OWNER_ONLY = 0o077
+"""Mask of new files: records, metadata and logs are for the user of the broker only."""
 
 
 def run_broker(
     config: str | None, overrides: Sequence[str], log_level: str, log_file: str | None = None, log_format: str = "text"
 ) -> int:
     gc.disable()
+    os.umask(OWNER_ONLY)
     try:
         handler = logging.StreamHandler(sys.stderr) if log_file is None else RotatingLog(log_file)
     except OSError as error:

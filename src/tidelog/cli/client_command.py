@@ -33,13 +33,17 @@ def no_such_partition(topic: str, partitions: int, missing: int) -> CommandError
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
     add_cluster_options(parser)
+    add_command_config_option(parser)
+    parser.add_argument("-v", "--verbose", action="store_true", help="log what the client does to standard error")
+
+
+def add_command_config_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--command-config",
         metavar="FILE",
         help="client.properties with TLS, user and password (default: that of the profile or of the cluster that"
         " `tidelog up` made, else $TIDELOG_CLIENT_CONFIG)",
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="log what the client does to standard error")
 
 
 def add_cluster_options(parser: argparse._ActionsContainer) -> None:

@@ -19,6 +19,7 @@ COMMANDS = (
     "topic",
     "partition",
     "config",
+    "user",
     "produce",
     "consume",
     "group",

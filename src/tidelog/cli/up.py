@@ -39,6 +39,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--zookeeper", metavar="HOST:PORT[/PATH]", help="keep the metadata in ZooKeeper instead of a file in DIR"
     )
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="TLS, logins and permissions: makes certificates, an administrator and DIR/client.properties",
+    )
     parser.add_argument("--detach", action="store_true", help="return when the cluster is ready and leave it running")
     parser.add_argument(
         "--console",

@@ -303,10 +303,19 @@ class BrokerSettings(ListenerSettings):
         update=UpdateMode.CLUSTER_WIDE,
         doc="Specific to Tidelog: the maximum decompressed size of a batch; default for topics.",
     )
+    metrics_basic_auth: str | None = setting(
+        default=None,
+        kind=ConfigType.PASSWORD,
+        doc="Specific to Tidelog: `NAME:PASSWORD` that the metrics page asks for (HTTP basic authentication).",
+    )
     metrics_listener: str | None = setting(
         default=None,
         doc="Specific to Tidelog: the address `host:port` at which the broker serves Prometheus metrics, as `/metrics`."
         " An empty host means loopback, 0.0.0.0 every interface. Without this setting there are no metrics.",
+    )
+    metrics_ssl_enable: bool = setting(
+        default=False,
+        doc="Specific to Tidelog: whether metrics are served over TLS, with the certificate of `ssl.keystore...`.",
     )
     min_insync_replicas: int = setting(
         default=1,

@@ -217,6 +217,10 @@ def _check_listener_overrides(settings: BrokerSettings) -> None:
 def _check_metrics_listener(settings: BrokerSettings) -> None:
     if settings.metrics_listener:
         parse_address(settings.metrics_listener)
+    if settings.metrics_basic_auth is not None and not all(settings.metrics_basic_auth.partition(":")[::2]):
+        raise BadValue("metrics.basic.auth must be NAME:PASSWORD")
+    if settings.metrics_ssl_enable and not settings.has_key:
+        raise BadValue("metrics.ssl.enable needs a certificate: set ssl.keystore.location")
 
 
 def _check_group_sessions(settings: BrokerSettings) -> None:

@@ -5,8 +5,11 @@ implements the protocol, is imported with the first connection.
 """
 
 import asyncio
+import base64
+import hmac
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
@@ -47,8 +50,9 @@ class Page(Protocol):
 class HttpServer:
     """Binds its address at once, and accepts connections after `start`."""
 
-    def __init__(self, server: asyncio.Server, host: str) -> None:
+    def __init__(self, server: asyncio.Server, host: str, basic_auth: str | None = None) -> None:
         self._server = server
+        self._authorization = None if basic_auth is None else b"Basic " + base64.b64encode(basic_auth.encode())
         self.host = host
         self.port: int = server.sockets[0].getsockname()[1]
         self._pages: Mapping[str, Page] = {}
@@ -61,8 +65,10 @@ class HttpServer:
         """Connections that are being answered; those whose client reads are last."""
 
     @classmethod
-    async def listen(cls, host: str, port: int) -> "HttpServer":
-        """Bind the address; an empty host means all interfaces. Raises OSError."""
+    async def listen(
+        cls, host: str, port: int, *, tls: ssl.SSLContext | None = None, basic_auth: str | None = None
+    ) -> "HttpServer":
+        """Bind the address; an empty host means all interfaces. `basic_auth` is NAME:PASSWORD. Raises OSError."""
         servers: list[HttpServer] = []
         server = await asyncio.start_server(
             lambda reader, writer: servers[0]._accept(reader, writer),
@@ -71,8 +77,10 @@ class HttpServer:
             family=socket.AF_INET6 if ":" in host else socket.AF_INET,
             limit=BUFFERED_BYTES,
             start_serving=False,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else REQUEST_TIMEOUT_S,
         )
-        servers.append(cls(server, host))
+        servers.append(cls(server, host, basic_auth))
         return servers[0]
 
     async def start(self, pages: Mapping[str, Page]) -> None:
@@ -113,7 +121,8 @@ class HttpServer:
         writer.transport.set_write_buffer_limits(BUFFERED_BYTES)
         task = cast("asyncio.Task[None]", asyncio.current_task())
         try:
-            exchange = _Exchange(reader, writer, self._pages, partial(self._on_progress, task))
+            on_progress = partial(self._on_progress, task)
+            exchange = _Exchange(reader, writer, self._pages, self._authorization, on_progress)
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 response = await exchange.receive()
             self._receiving.pop(task, None)
@@ -152,6 +161,7 @@ class _Exchange:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         pages: Mapping[str, Page],
+        authorization: bytes | None,
         on_progress: Callable[[], None],
     ) -> None:
         import h11
@@ -162,6 +172,7 @@ class _Exchange:
         self._writer = writer
         self._pages = pages
         self._on_progress = on_progress
+        self._authorization = authorization
 
     async def receive(self) -> Callable[[], Awaitable[None]]:
         """Read the request. Returns the function that sends the response."""
@@ -184,12 +195,21 @@ class _Exchange:
     async def _answer(self, request: "h11.Request") -> None:
         path = request.target.decode("ascii", "replace").partition("?")[0]
         page = self._pages.get(path)
-        if page is None:
+        if not self._is_authorized(request):
+            challenge = [("WWW-Authenticate", 'Basic realm="tidelog"')]
+            await self._reject(401, "a name and a password are needed", request.method, challenge)
+        elif page is None:
             await self._reject(404, f"available pages: {', '.join(self._pages)}", request.method)
         elif request.method not in (b"GET", b"HEAD"):
             await self._reject(405, "use GET or HEAD", headers=[("Allow", "GET, HEAD")])
         else:
             await self._send_page(page, request.method)
+
+    def _is_authorized(self, request: "h11.Request") -> bool:
+        if self._authorization is None:
+            return True
+        given = next((value for name, value in request.headers if name == b"authorization"), b"")
+        return hmac.compare_digest(given, self._authorization)
 
     async def _send_page(self, page: Page, method: bytes) -> None:
         try:

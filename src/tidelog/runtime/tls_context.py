@@ -3,6 +3,7 @@
 import logging
 import os
 import ssl
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -201,6 +202,7 @@ class ListenerTls:
 
     def __init__(self, settings: SslSettings) -> None:
         """Raises BadKeyMaterial."""
+        _warn_of_readable_key(settings.ssl_keystore_location)
         self._settings = settings
         self._stamps = _stamps(settings)
         self._server = server_context(settings)
@@ -234,6 +236,12 @@ class ListenerTls:
             return
         self._settings, self._server, self._client = settings, server, client
         logger.info("certificates exchanged for new connections key_store=%s", settings.ssl_keystore_location or "-")
+
+
+def _warn_of_readable_key(path: str | None) -> None:
+    with suppress(OSError):
+        if path and os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            logger.warning("key can be read by others; protect it with chmod 600 file=%s", path)
 
 
 _Stamps = tuple[tuple[int, int, int] | None, ...]

@@ -25,6 +25,7 @@ from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.runtime.http_server import HttpServer
 from tidelog.runtime.network import Listener
 from tidelog.runtime.side_tasks import SideTasks
+from tidelog.runtime.tls_context import BadKeyMaterial, server_context
 from tidelog.runtime.turns import Turns
 from tidelog.server.acceptor import Acceptor
 from tidelog.server.broker_parts import BrokerParts, Foundation
@@ -129,7 +130,10 @@ class Broker:
         if address is None:
             return None
         try:
-            return await HttpServer.listen(*address)
+            tls = server_context(self.settings) if self.settings.metrics_ssl_enable else None
+            return await HttpServer.listen(*address, tls=tls, basic_auth=self.settings.metrics_basic_auth)
+        except BadKeyMaterial as error:
+            raise CannotStart(f"metrics.ssl.enable: {error}") from error
         except OSError as error:
             raise CannotStart(
                 f"cannot serve metrics on {host_and_port(*address)}: {error.strerror or error};"

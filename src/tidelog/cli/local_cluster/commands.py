@@ -54,7 +54,7 @@ def _controller(data: DataDirectory, plan: Plan) -> int | None:
     from tidelog.cli.local_cluster.inspection import inspect_local_cluster
 
     async def find_controller() -> int | None:
-        connections = new_connections()
+        connections = new_connections(data.command_config)
         try:
             return (await inspect_local_cluster(connections, data, plan)).controller
         finally:

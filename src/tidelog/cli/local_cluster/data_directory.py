@@ -18,6 +18,8 @@ from tidelog.cli.local_cluster.plan import (
     plan_text,
     properties_text,
 )
+from tidelog.cli.local_cluster.secure_settings import broker_settings, cluster_settings
+from tidelog.runtime.cluster_choice import CLIENT_PROPERTIES
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running
 
 LOCK_WAIT_S = 30.0
@@ -63,6 +65,12 @@ class DataDirectory:
         self._plan_file = self.root / "cluster.json"
         self._operation_lock = self.root / ".operation.lock"
         self._supervisor_lock = self.root / ".supervisor.lock"
+
+    @property
+    def command_config(self) -> str | None:
+        """client.properties of the administrator, if the cluster is secure."""
+        file = self.root / CLIENT_PROPERTIES
+        return str(file) if file.exists() else None
 
     def log_file(self, broker_id: int) -> Path:
         return self.root / f"broker-{broker_id}.log"
@@ -122,7 +130,8 @@ class DataDirectory:
     def keep(self, plan: Plan, settings: Mapping[str, str]) -> None:
         """Writes plan and settings. A settings file that the user edited is not rewritten if no setting changes."""
         if not self.settings_file.exists():
-            _write(self.settings_file, properties_text(default_settings(plan.brokers) | dict(settings)))
+            secure = cluster_settings(self.root, plan) if plan.is_secure else {}
+            _write(self.settings_file, properties_text(default_settings(plan.brokers) | secure | dict(settings)))
         elif settings:
             stored = self.stored_settings()
             wanted = {**stored, **settings}
@@ -137,6 +146,8 @@ class DataDirectory:
             "listeners": f"PLAINTEXT://{HOST}:{plan.port_of(broker_id)}",
             "log.dirs": str(self.log_directory(broker_id)),
         }
+        if plan.is_secure:
+            own |= broker_settings(self.root, plan, broker_id)
         if metrics_port is not None:
             own["metrics.listener"] = f"{HOST}:{metrics_port}"
         if plan.zookeeper:

@@ -22,7 +22,7 @@ async def supervise(data: DataDirectory, plan: Plan) -> None:
     if supervisor.done():
         supervisor.result()
     supervisor.cancel()
-    connections = new_connections()
+    connections = new_connections(data.command_config)
     try:
         view = await inspect_local_cluster(connections, data, plan)
     finally:

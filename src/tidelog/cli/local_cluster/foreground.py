@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+from tidelog.cli.client_command import command_network
+from tidelog.cli.local_cluster.administrator import ensure_administrator
 from tidelog.cli.local_cluster.broker_queries import Connections
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import bootstrap_flag, hint, program
@@ -16,18 +18,17 @@ from tidelog.cli.local_cluster.readiness import BrokerEnded, wait_until_ready, w
 from tidelog.cli.local_cluster.screen import Screen, make_screen
 from tidelog.cli.local_cluster.stopping import kill, stop, stop_order
 from tidelog.cli.local_cluster.supervisor import Supervisor
-from tidelog.cli.local_cluster.up import metrics_line, ready_line
-from tidelog.runtime.socket_network import SocketNetwork
+from tidelog.cli.local_cluster.up import client_lines, metrics_line, ready_line
 
-MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 CHECK_INTERVAL_S = 1.0
 MAX_REFRESH_SHARE = 0.05
 """Refreshing takes at most this share of the time, however many partitions there are."""
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def new_connections() -> Connections:
-    return Connections(SocketNetwork(MAX_RESPONSE_BYTES))
+def new_connections(command_config: str | None = None) -> Connections:
+    """With the TLS and login of a client.properties, if there is one."""
+    return Connections(command_network(command_config))
 
 
 class StopSignals:
@@ -50,7 +51,7 @@ def wait_for_cluster(
 
     async def wait() -> bool:
         end = StopSignals()
-        connections = new_connections()
+        connections = new_connections(data.command_config)
         try:
             return await _stop_on_failure(
                 _wait_until_writable(connections, data, plan, started, say), started, say, end
@@ -67,7 +68,7 @@ def wait_for_one(data: DataDirectory, process: BrokerProcess, say: Callable[[str
 
     async def wait() -> bool:
         end = StopSignals()
-        connections = new_connections()
+        connections = new_connections(data.command_config)
         try:
             return await _stop_on_failure(
                 wait_until_ready(connections, data, alone, partial(_say_ready, say)), alone, say, end
@@ -86,6 +87,8 @@ async def _wait_until_writable(
     say: Callable[[str], None],
 ) -> None:
     processes = {**data.running_brokers(plan), **started}
+    if plan.is_secure:
+        await ensure_administrator(data.root, plan)
     await wait_until_ready(connections, data, processes, partial(_say_ready, say))
     await wait_until_writable(connections, processes, data.min_in_sync_replicas())
 
@@ -155,14 +158,19 @@ async def _watch(
     console: AbstractContextManager[str],
 ) -> int:
     end = StopSignals()
-    connections = new_connections()
+    connections = new_connections(data.command_config)
     screen = make_screen(f"Ctrl-C stops the cluster; its data stays in {data.name}")
     try:
         if not await _stop_on_failure(
             _wait_until_writable(connections, data, plan, started, screen.say), started, screen.say, end
         ):
             return 1
-        ready = [ready_line(plan, started, began), metrics_line(data, plan), f"bootstrap: {plan.bootstrap}"]
+        ready = [
+            ready_line(plan, started, began),
+            metrics_line(data, plan),
+            *client_lines(data),
+            f"bootstrap: {plan.bootstrap}",
+        ]
         with console as console_line:
             for line in [*ready, *filter(None, [console_line]), *_first_steps(data, plan)]:
                 screen.say(line)

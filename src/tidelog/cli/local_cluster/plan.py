@@ -11,6 +11,8 @@ DEFAULT_PORT = 29092
 HOST = "127.0.0.1"
 LAST_PORT = 65_535
 MAX_BROKERS = 100
+INTER_BROKER_PORT_OFFSET = 200
+"""Offset from the client port to the port of a secure broker for other brokers."""
 METRICS_PORT_OFFSET = 100
 """Offset from the client port to the metrics port of a broker."""
 PLAN_VERSION = 1
@@ -35,12 +37,15 @@ class PlanOptions(NamedTuple):
     brokers: int | None = None
     port: int | None = None
     zookeeper: str | None = None
+    is_secure: bool = False
 
 
 class Plan(NamedTuple):
     brokers: int
     port: int
     zookeeper: str | None
+    is_secure: bool = False
+    """TLS, logins and permissions."""
 
     @property
     def broker_ids(self) -> range:
@@ -48,6 +53,9 @@ class Plan(NamedTuple):
 
     def port_of(self, broker_id: int) -> int:
         return self.port + broker_id - 1
+
+    def inter_broker_port_of(self, broker_id: int) -> int:
+        return self.port_of(broker_id) + INTER_BROKER_PORT_OFFSET
 
     def metrics_port_of(self, broker_id: int) -> int:
         return self.port_of(broker_id) + METRICS_PORT_OFFSET
@@ -64,7 +72,8 @@ def resolve_plan(requested: PlanOptions, stored: Plan | None, data: str) -> Plan
     brokers, port = (stored.brokers, stored.port) if stored else (DEFAULT_BROKERS, DEFAULT_PORT)
     brokers = brokers if requested.brokers is None else requested.brokers
     port = port if requested.port is None else requested.port
-    plan = Plan(brokers, port, stored.zookeeper if stored else requested.zookeeper)
+    given = requested if stored is None else stored
+    plan = Plan(brokers, port, given.zookeeper, given.is_secure)
     if not 1 <= brokers <= MAX_BROKERS:
         raise CommandError(f"--brokers {brokers}: must be between 1 and {MAX_BROKERS}")
     if not (port > 0 and plan.port_of(brokers) <= LAST_PORT):
@@ -83,6 +92,11 @@ def _check_unchanged(requested: PlanOptions, stored: Plan, data: str) -> None:
         raise CommandError(
             f"{data} holds a cluster with its metadata {kept}, but --zookeeper is {requested.zookeeper};"
             " omit --zookeeper, or choose another directory with --data"
+        )
+
+    if requested.is_secure and not stored.is_secure:
+        raise CommandError(
+            f"{data} holds a cluster without logins; choose another directory for a secure one with --data"
         )
 
 
@@ -124,7 +138,8 @@ def parse_plan(text: str, path: str) -> Plan:
                 f"{path} has format version {found['version']}, this Tidelog reads version {PLAN_VERSION}"
             )
         zookeeper = found["zookeeper"]
-        return Plan(int(found["brokers"]), int(found["port"]), None if zookeeper is None else str(zookeeper))
+        is_secure = bool(found.get("is_secure", False))
+        return Plan(int(found["brokers"]), int(found["port"]), None if zookeeper is None else str(zookeeper), is_secure)
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{path} is not valid: {type(error).__name__}: {error}") from error
 

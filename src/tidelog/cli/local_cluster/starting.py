@@ -16,12 +16,12 @@ LAST_FREE_PORT = 32_000
 
 def reject_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:
     for broker_id in broker_ids:
-        port = plan.port_of(broker_id)
-        obstacle = _obstacle(port)
-        if obstacle is not None:
-            raise CommandError(
-                f"broker {broker_id} cannot listen on {HOST}:{port}: {obstacle}; choose another port with --port"
-            )
+        for port in (plan.port_of(broker_id), *([plan.inter_broker_port_of(broker_id)] if plan.is_secure else [])):
+            obstacle = _obstacle(port)
+            if obstacle is not None:
+                raise CommandError(
+                    f"broker {broker_id} cannot listen on {HOST}:{port}: {obstacle}; choose another port with --port"
+                )
 
 
 def free_port(plan: Plan) -> int:
@@ -30,7 +30,8 @@ def free_port(plan: Plan) -> int:
     start = os.getpid() * plan.brokers  # clusters that start at the same time look in different places
     for offset in range(0, count, plan.brokers):
         found = plan._replace(port=FIRST_FREE_PORT + (start + offset) % count)
-        ports = [port for each in found.broker_ids for port in (found.port_of(each), found.metrics_port_of(each))]
+        offsets = (found.port_of, found.metrics_port_of, found.inter_broker_port_of)
+        ports = [port_of(each) for each in found.broker_ids for port_of in offsets]
         if all(_obstacle(port) is None for port in ports):
             return found.port
     raise CommandError(

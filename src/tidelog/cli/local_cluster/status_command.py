@@ -35,6 +35,7 @@ class Place(NamedTuple):
     remedy: Remedy | None
     address: str | None
     """Of a cluster elsewhere; None for the cluster of a data directory."""
+    command_config: str | None = None
 
 
 def status(options: argparse.Namespace) -> int:
@@ -64,7 +65,10 @@ def _place(options: argparse.Namespace) -> Place:
         raise CommandError(str(reason)) from None
     except BadBootstrap as error:
         raise CommandError(f"{chosen.origin}: {error}") from None
-    return Place(lambda connections: inspect_remote_cluster(connections, bootstrap), None, chosen.bootstrap)
+    command_config = options.command_config or chosen.command_config
+    return Place(
+        lambda connections: inspect_remote_cluster(connections, bootstrap), None, chosen.bootstrap, command_config
+    )
 
 
 def _local(path: str) -> Place:
@@ -74,11 +78,12 @@ def _local(path: str) -> Place:
         lambda connections: inspect_local_cluster(connections, data, plan),
         lambda broker_id: f"Start it: `{hint(data, f'start {broker_id}')}`",
         None,
+        data.command_config,
     )
 
 
 async def _inspect_once(place: Place) -> ClusterView:
-    connections = new_connections()
+    connections = new_connections(place.command_config)
     try:
         for attempt in range(ATTEMPTS):
             view = await place.inspect(connections)
@@ -107,7 +112,7 @@ async def _watch(place: Place, options: argparse.Namespace) -> int:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    connections = new_connections()
+    connections = new_connections(place.command_config)
     display = LiveDisplay(sys.stdout, paint_for(sys.stdout)) if supports_live_display(sys.stdout) else None
     last: ClusterView | None = None
     try:

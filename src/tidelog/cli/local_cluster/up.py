@@ -1,18 +1,23 @@
 """`tidelog up`: start of the local cluster, supervised in the foreground or detached."""
 
 import argparse
+import os
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from tidelog.cli.command_error import CommandError
+from tidelog.cli.local_cluster.certificates import make_certificates
 from tidelog.cli.local_cluster.cluster_settings import read_settings
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan, PlanOptions, resolve_plan
 from tidelog.cli.local_cluster.processes import start_detached
+from tidelog.cli.local_cluster.secure_settings import SECRETS_DIRECTORY, write_client_files
 from tidelog.cli.local_cluster.starting import free_port, reject_taken_ports, start_missing
 
+OWNER_ONLY = 0o077
+"""Mask of files that others may not read: records, metadata, keys."""
 SUPERVISOR_MODULE = "tidelog.cli.local_cluster.detached_supervisor"
 SUPERVISOR_START_S = 10.0
 
@@ -21,13 +26,12 @@ def up(options: argparse.Namespace) -> int:
     began = time.monotonic()
     data = DataDirectory(options.data)
     settings = read_settings(options.config, options.overrides)
-    requested = _with_free_port(data, PlanOptions(options.brokers, options.port, options.zookeeper))
+    requested = _with_free_port(data, PlanOptions(options.brokers, options.port, options.zookeeper, options.secure))
     if options.detach and options.console:
-        raise CommandError(
-            "--console is for a cluster in the foreground; with --detach, run `tidelog console` next to it"
-        )
+        raise CommandError("--console needs the foreground; with --detach, run `tidelog console` next to it")
     validate_arguments(data, requested, detach=options.detach, restart=options.restart)
     try:
+        os.umask(OWNER_ONLY)
         data.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(f"cannot create {data.name}: {error.strerror}") from error
@@ -79,6 +83,9 @@ def _start(
 ) -> tuple[Plan, dict[int, BrokerProcess]]:
     with data.operation():
         plan = resolve_plan(requested, data.stored_plan(), data.name)
+        if plan.is_secure:
+            make_certificates(data.root / SECRETS_DIRECTORY, plan.broker_ids)
+            write_client_files(data.root, plan)
         data.keep(plan, settings)
         return plan, start_missing(data, plan)
 
@@ -95,8 +102,14 @@ def _up_detached(
         _start_supervisor(data)
     print(f"{ready_line(plan, started, began)}; `{hint(data, 'down')}` stops {'it' if plan.brokers == 1 else 'them'}")
     print(metrics_line(data, plan))
+    for line in client_lines(data):
+        print(line)
     print(f"bootstrap: {plan.bootstrap}", flush=True)
     return 0
+
+
+def client_lines(data: DataDirectory) -> list[str]:
+    return [f"client.properties of the administrator: {data.command_config}"] if data.command_config else []
 
 
 def _start_supervisor(data: DataDirectory) -> None:
