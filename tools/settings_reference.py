@@ -32,7 +32,7 @@ for all, with AlterConfigs and IncrementalAlterConfigs. The value of one broker 
 the file; a value that is deleted returns to the next of these. Sizes of Kafka's thread pools and buffers, such as
 `num.io.threads`, are accepted with Kafka's bounds and shown; the broker logs that they have no effect here. A dynamic
 setting that promises more and is not supported is refused, since nobody would see a warning:
-`max.connection.creation.rate` for instance, and what belongs to SASL. So is a name that nobody knows, which Kafka would
+`cordoned.log.dirs` for instance, and what belongs to SASL. So is a name that nobody knows, which Kafka would
 keep for its plugins. TLS settings change for one listener of one broker (`listener.name.<listener>.ssl...`), except
 passwords and keys.
 """

@@ -191,6 +191,10 @@ class InvalidPartitions(KafkaError, code=37):
     """The number of partitions is not allowed."""
 
 
+class ThrottlingQuotaExceeded(RetriableError, code=89):
+    """The quota of changes to partitions is exhausted; the response tells when it is not any more."""
+
+
 class GroupAuthorizationFailed(KafkaError, code=30):
     """The client is not authorized for this group."""
 

@@ -174,7 +174,7 @@ def test_a_broker_runs_with_its_own_dynamic_settings_over_those_of_the_cluster()
             {"replication.quota.window.num": "5"},
             "Cannot update these configs dynamically: replication.quota.window.num",
         ),
-        ({"max.connection.creation.rate": "1"}, "Not supported: max.connection.creation.rate"),
+        ({"cordoned.log.dirs": "1"}, "Not supported: cordoned.log.dirs"),
         ({"listener.name.plaintext.max.connections": "1"}, "Not supported: listener.name.plaintext.max.connections"),
         ({"nope": "1"}, "Unknown broker configs: nope"),
         (

@@ -79,6 +79,8 @@ class Samples:
     def _present(self, field: Field, type_: FieldType, version: int) -> Any:
         random = self.random
         match type_:
+            case Fixed("d", _):
+                return random.choice((0.0, 1.5, -(2.0**40), random.random()))
             case Fixed(code, _):
                 return self._fixed(field, code)
             case Text():

@@ -13,6 +13,7 @@ from tidelog.protocol.apis import API_KEYS, APIS
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from tidelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from tidelog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from tidelog.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from tidelog.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from tidelog.protocol.messages.alter_partition import AlterPartitionRequest
 from tidelog.protocol.messages.alter_partition_reassignments import (
@@ -40,6 +41,7 @@ from tidelog.protocol.messages.delete_records import (
 )
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from tidelog.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from tidelog.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tidelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -211,6 +213,8 @@ REQUESTS: tuple[Request, ...] = (
     AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(0, [0])])]),
     ListPartitionReassignmentsRequest(topics=None),
     OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]),
+    DescribeClientQuotasRequest(),
+    AlterClientQuotasRequest(entries=[EntryData([EntityData("user", "a")], [OpData("producer_byte_rate", 1.0)])]),
     AlterPartitionRequest(broker_id=0),
     DescribeProducersRequest(topics=[TopicRequest("t", [0])]),
     UnregisterBrokerRequest(broker_id=9),

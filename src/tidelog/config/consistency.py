@@ -49,6 +49,7 @@ def rejected_at_start(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
 
 _BOUNDS_AT_START: tuple[tuple[str, int, int, str], ...] = (
     ("max_connections", 1, INT_MAX, "nobody could connect"),
+    ("max_connection_creation_rate", 1, INT_MAX, "nobody could connect"),
     ("num_replica_fetchers", 1, MAX_REPLICA_FETCHERS, "each is a connection to every leader"),
     ("offset_metadata_max_bytes", 0, INT_MAX, "no offset could be committed"),
     ("group_initial_rebalance_delay_ms", 0, INT_MAX, "it is a time to wait"),

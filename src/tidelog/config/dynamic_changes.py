@@ -56,6 +56,11 @@ def _check_connections(_: BrokerSettings, wanted: BrokerSettings) -> None:
         raise BadValue(f"Invalid max.connections {wanted.max_connections}")
 
 
+def _check_creation_rate(_: BrokerSettings, wanted: BrokerSettings) -> None:
+    if wanted.max_connection_creation_rate <= 0:
+        raise BadValue(f"Invalid max.connection.creation.rate {wanted.max_connection_creation_rate}")
+
+
 def _check_thread_pool(name: str, prefix: str = "Dynamic thread count update") -> Check:
     """Kafka's bounds: a mistyped number must not open thousands of threads, or connections of fetchers."""
     attribute = name.replace(".", "_")
@@ -101,6 +106,7 @@ def _check_local_retention(_: BrokerSettings, wanted: BrokerSettings) -> None:
 _CHECKS: Mapping[str, Check] = {
     **{name: _check_assignment_interval(name) for name in ASSIGNMENT_INTERVALS},
     "log.local.retention.ms": _check_local_retention,
+    "max.connection.creation.rate": _check_creation_rate,
     "max.connections": _check_connections,
     "log.cleaner.threads": _check_cleaner_threads,
     **{name: _check_thread_pool(name) for name in THREAD_POOLS},

@@ -14,7 +14,7 @@ _NAMES = """
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
     controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
-    controller.quorum.voters controller.quota.window.num controller.quota.window.size.seconds
+    controller.quorum.voters
     controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
     delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
     delegation.token.max.lifetime.ms delegation.token.secret.key
@@ -44,7 +44,7 @@ _NAMES = """
     log.dir.failure.timeout.ms log.initial.task.delay.ms
     log.message.downconversion.enable
     log.message.format.version log.message.timestamp.difference.max.ms
-    max.connection.creation.rate max.request.partition.size.limit
+    max.request.partition.size.limit
     metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
     metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
@@ -53,7 +53,6 @@ _NAMES = """
     password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
     password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
     principal.builder.class process.roles producer.purgatory.purge.interval.requests queued.max.requests
-    quota.window.num quota.window.size.seconds
     remote.log.index.file.cache.ttl.ms
     remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
     remote.log.manager.fetch.quota.window.num
@@ -104,7 +103,7 @@ _NAMES = """
 """
 
 _DYNAMIC_NAMES = """
-    config.providers cordoned.log.dirs max.connection.creation.rate
+    config.providers cordoned.log.dirs
     metric.reporters principal.builder.class
     sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter

@@ -1,10 +1,10 @@
-"""Settings of replication quotas, a part of the broker settings, and of the topics whose replicas they throttle."""
+"""Settings of quotas, a part of the broker settings, and of the topics whose replicas are throttled."""
 
 import re
 from dataclasses import dataclass
 
 from tidelog.config.authorization import AuthorizationSettings
-from tidelog.config.setting import LONG_MAX, BadValue, ConfigType, UpdateMode, setting
+from tidelog.config.setting import INT_MAX, LONG_MAX, BadValue, ConfigType, UpdateMode, setting
 
 UNLIMITED = LONG_MAX
 ALL_REPLICAS = "*"
@@ -28,6 +28,10 @@ class QuotaSettings(AuthorizationSettings):
     alter_log_dirs_replication_quota_window_size_seconds: int = setting(
         default=1, at_least=1, doc="Length of each of these windows."
     )
+    controller_quota_window_num: int = setting(
+        default=11, at_least=1, doc="Number of windows over which `controller_mutation_rate` of clients is taken."
+    )
+    controller_quota_window_size_seconds: int = setting(default=1, at_least=1, doc="Length of each of these windows.")
     follower_replication_throttled_rate: int = setting(
         default=UNLIMITED,
         at_least=0,
@@ -44,6 +48,16 @@ class QuotaSettings(AuthorizationSettings):
         doc="Bytes per second that this broker sends to out-of-sync replicas of partitions that it leads and that are"
         " listed in `leader.replication.throttled.replicas` of their topic.",
     )
+    max_connection_creation_rate: int = setting(
+        default=INT_MAX,
+        at_least=0,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="New connections per second on the listeners for clients; further ones wait.",
+    )
+    quota_window_num: int = setting(
+        default=11, at_least=1, doc="Number of windows over which the rates of clients and connections are taken."
+    )
+    quota_window_size_seconds: int = setting(default=1, at_least=1, doc="Length of each of these windows.")
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         default=UNLIMITED,
         at_least=0,

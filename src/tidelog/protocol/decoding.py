@@ -19,7 +19,7 @@ from tidelog.protocol.layout import absent_fields, minimum_bytes, plain_fields, 
 from tidelog.protocol.source import FunctionSource, literal_or_constant
 from tidelog.protocol.structs import Message, Request, Struct
 
-CODE_SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "i": 4, "q": 8, "16s": 16}
+CODE_SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "i": 4, "q": 8, "d": 8, "16s": 16}
 
 MAX_ELEMENTS = 2**24
 MAX_REQUEST_ELEMENTS = 2**16

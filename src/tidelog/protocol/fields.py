@@ -113,6 +113,10 @@ def int64(*, versions: str = "0+", default: int = 0, tag: int | None = None) -> 
     return _field(0, Fixed("q", 8), default, versions, tag=tag)
 
 
+def float64(*, versions: str = "0+", default: float = 0.0) -> float:
+    return _field(0.0, Fixed("d", 8), default, versions)
+
+
 def uuid(*, versions: str = "0+", tag: int | None = None) -> Uuid:
     return _field(ZERO_UUID, Fixed("16s", 16), ZERO_UUID, versions, tag=tag)
 

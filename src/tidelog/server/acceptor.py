@@ -100,6 +100,11 @@ class Acceptor:
             if self.registry.peer_errors.should_log(channel.peer_host):
                 logger.warning("connection refused peer=%s reason=%s", channel.peer_host, rejection)
             return None
+        rates, now_s = self.registry.rates, self._clock.monotonic()
+        if rates.is_active:
+            wait_s = rates.of_address(channel.peer_host, now_s)
+            if wait_s > 0:
+                return _Refused(channel, wait_s)
         is_inter_broker = listener_name == self._inter_broker_listener
         session = Session(
             channel,
@@ -110,6 +115,10 @@ class Acceptor:
         )
         connection = Connection(channel, self.dispatcher, self.registry, session)
         self.registry.add(connection)
+        if rates.is_active and not is_inter_broker:
+            wait_s = rates.of_broker(listener_name, now_s)
+            if wait_s > 0:
+                connection.mute(wait_s)
         sasl = self._sasl.get(listener_name)
         if sasl is not None:
             connection.login = self.logins.begin(connection, sasl)
@@ -151,6 +160,28 @@ class Acceptor:
         while self.registry.has_unsent_answers and self._clock.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_POLL_S)
         self.registry.close_all("broker is shutting down")
+
+
+class _Refused:
+    """A connection of an address that connects too often: nothing is read, and it is closed after a while.
+
+    Closed at once, the client would connect again at once.
+    """
+
+    def __init__(self, channel: Channel, wait_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(
+            wait_s, channel.close, "connection_creation_rate is exceeded"
+        )
+        asyncio.get_running_loop().call_soon(channel.pause_reading)
+
+    def on_frame(self, frame: memoryview) -> None: ...
+
+    def on_frames_done(self) -> None: ...
+
+    def on_drained(self) -> None: ...
+
+    def on_closed(self, reason: str) -> None:
+        self._timer.cancel()
 
 
 def _mappers(settings: BrokerSettings) -> dict[str, PrincipalMapper]:

@@ -13,6 +13,7 @@ from tidelog.controller.controller import Controller
 from tidelog.controller.registration import ControllerFence
 from tidelog.controller.takeover import TakeoverRules, take_over
 from tidelog.controller.topics import new_topic_id
+from tidelog.quotas.client_quotas import ClientQuotas, Windows
 from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog.replication.quota import ReplicationQuotas
 from tidelog.replication.replica_manager import ReplicaManager
@@ -33,6 +34,7 @@ from tidelog.server.handlers.create_topics import create_topics_of_brokers
 from tidelog.server.internal_topics import InternalTopics, internal_topic_configs
 from tidelog.server.membership import Membership, MembershipContext
 from tidelog.server.metrics.page import MetricsPage
+from tidelog.server.quota_configs import QuotaConfigs
 from tidelog.server.seams import Seams
 from tidelog.server.services import Services
 from tidelog.server.store_marks import increment_change_counter
@@ -92,8 +94,15 @@ class BrokerParts:
             lambda topics: self.membership.on_settings_changed(topics),
         )
         self.entry.on_rebuilt = self._config_changes.on_store_rebuilt
+        settings = cluster.settings
+        self._client_quotas = ClientQuotas(
+            Windows(settings.quota_window_num, settings.quota_window_size_seconds),
+            Windows(settings.controller_quota_window_num, settings.controller_quota_window_size_seconds),
+        )
+        foundation.acceptor.registry.rates.use(self._client_quotas.table)
         self._config_changes.on_users.append(foundation.acceptor.credentials.apply)
         self.services = self._make_services()
+        self._config_changes.on_entities.append(self.services.quota_configs.load)
         self.metrics = MetricsPage(self.services, self.fetchers, foundation.acceptor.registry)
         self._connect_acceptor(foundation.acceptor)
 
@@ -231,6 +240,12 @@ class BrokerParts:
             credentials=foundation.acceptor.credentials,
             authorizer=authorizer,
             acls=acls,
+            client_quotas=self._client_quotas,
+            quota_configs=QuotaConfigs(
+                self._client_quotas.table,
+                lambda: self.membership.store,
+                lambda: foundation.acceptor.dispatcher.on_quotas_changed(),
+            ),
         )
 
     def _make_coordinators(self, internal_topics: InternalTopics) -> Coordinators:

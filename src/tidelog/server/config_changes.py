@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from tidelog.cluster import znodes
 from tidelog.cluster.znodes import MalformedNode
@@ -44,6 +44,8 @@ class ConfigChanges:
         self._watched: Store | None = None
         self._last_name = ""
         self._must_reload = False
+        self.on_entities: list[Callable[[Store, Sequence[str] | None], Awaitable[None]]] = []
+        """Called with the paths of all changed entities; with None if everything must be read again."""
         self.on_users: list[Callable[[Mapping[str, Mapping[str, str]]], None]] = []
         """Called with the configs of users that may have changed; empty ones for users without any."""
         self._users: set[str] = set()
@@ -156,6 +158,8 @@ class ConfigChanges:
             [parts[1] for parts in named if parts[0] == kind and len(parts) == 2] for kind in (TOPICS, BROKERS, GROUPS)
         )
         await self._load(store, topics, brokers, [znodes.group_id_of(name) for name in groups])
+        for take in self.on_entities:
+            await take(store, list(entities))
         users = [parts[1] for parts in named if parts[0] == USERS and len(parts) == 2]
         await self._load_users(store, [znodes.group_id_of(name) for name in users])
         self._last_name = names[-1]
@@ -169,6 +173,8 @@ class ConfigChanges:
         groups = {*self._cluster.image.group_configs, *found_groups}
         topics = self._cluster.topics_with_configs
         await self._load(store, topics, sorted(brokers), sorted(groups))
+        for take in self.on_entities:
+            await take(store, None)
         await self._load_users(store, await self._all_users(store))
         self._last_name = names[-1] if names else ""
         self._must_reload = False

@@ -15,6 +15,8 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.config.connection_limits import parse_overrides_per_ip
 from tidelog.protocol.errors import MalformedMessage, UnknownApi
 from tidelog.protocol.structs import Response, Struct
+from tidelog.quotas.client_quotas import Windows
+from tidelog.quotas.connection_rates import ConnectionRates
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import HANDSHAKE_FAILED, Channel, FramePart
@@ -42,6 +44,7 @@ MAX_UNREAD_BYTES = 64 * 1024 * 1024
 whose client reads nothing for a while are closed."""
 
 UNREAD_TIMEOUT_S = 5.0
+TIMER_PRECISION_S = 0.001
 PRODUCE, FETCH = 0, 1
 
 
@@ -95,6 +98,7 @@ class Connection:
         self._running_tasks = 0
         self._reported_unread_bytes = 0
         self._is_paused = False
+        self._muted_until = 0.0  # loop time
         self._in_wake_up = False
         self._flushes_soon = False
         self._last_held: asyncio.Future[None] | None = None
@@ -294,6 +298,18 @@ class Connection:
 
     # ---- back-pressure
 
+    def mute(self, seconds: float) -> None:
+        """Read nothing for this long: the client exceeds a quota, and was told so in the response."""
+        loop = asyncio.get_running_loop()
+        self._muted_until = max(self._muted_until, loop.time() + seconds)
+        loop.call_at(self._muted_until, self._unmute)
+        self._pause_if_congested()
+
+    def _unmute(self) -> None:
+        if self._muted_until and self._muted_until <= asyncio.get_running_loop().time() + TIMER_PRECISION_S:
+            self._muted_until = 0.0
+            self._resume_if_possible()
+
     def _report_unread_bytes(self) -> None:
         """Keep the sum over all connections up to date."""
         unread_bytes = self.channel.backlog_memory_bytes + self._pending_bytes
@@ -304,6 +320,7 @@ class Connection:
     def _is_congested(self) -> bool:
         if (
             self.is_held
+            or self._muted_until
             or len(self._pending) >= MAX_REQUESTS_IN_FLIGHT
             or self.channel.backlog_bytes > MAX_BACKLOG_BYTES
         ):
@@ -352,6 +369,7 @@ class ConnectionRegistry:
     """All connections of a broker, with their limits."""
 
     def __init__(self, settings: BrokerSettings) -> None:
+        self.rates = ConnectionRates(Windows(settings.quota_window_num, settings.quota_window_size_seconds))
         self.reconfigure(settings)
         self._connections: dict[Connection, None] = {}
         """In order of arrival, which is also the order of closing."""
@@ -373,6 +391,7 @@ class ConnectionRegistry:
         self._max_connections = settings.max_connections
         self._max_connections_per_ip = settings.max_connections_per_ip
         self._overrides_per_ip = parse_overrides_per_ip(settings.max_connections_per_ip_overrides)
+        self.rates.reconfigure(settings.max_connection_creation_rate, {})
 
     def rejection(self, host: str) -> str | None:
         """Why a connection from this host is refused now; None if it is accepted."""

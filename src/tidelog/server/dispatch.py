@@ -21,6 +21,7 @@ from tidelog.runtime.network import FramePart
 from tidelog.runtime.turns import Turns
 from tidelog.server.api_permissions import API_PERMISSIONS
 from tidelog.server.controller_link import CLIENT_ID_PREFIX
+from tidelog.server.throttling import Throttling
 from tidelog.types import BrokerId
 
 if TYPE_CHECKING:
@@ -74,7 +75,15 @@ class UnsupportedRequest(Exception):
 class RequestContext:
     """Context of one request besides its content: connection, API version, client id."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "runs_as_task", "services", "version")
+    __slots__ = (
+        "_mutation_throttle_s",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "runs_as_task",
+        "services",
+        "version",
+    )
 
     def __init__(
         self, services: "Services", connection: "Connection", version: int, correlation_id: int, client_id: str | None
@@ -90,6 +99,26 @@ class RequestContext:
     @property
     def session(self) -> "Session":
         return self.connection.session
+
+    @property
+    def mutation_throttle_s(self) -> float:
+        """For how long the client must pause because it changes too many partitions."""
+        return getattr(self, "_mutation_throttle_s", 0.0)
+
+    def accepts_mutations(self, count: int, *, is_strict: bool) -> bool:
+        """Whether the client may create or delete so many partitions; it may have to pause after them (KIP-599)."""
+        quotas = self.services.client_quotas
+        if not quotas.table or self.is_forwarded:
+            return True
+        is_accepted, throttle_s = quotas.mutate(
+            self.connection.session.principal.name,
+            self.client_id or "",
+            count,
+            self.services.clock.monotonic(),
+            is_strict=is_strict,
+        )
+        self._mutation_throttle_s = max(self.mutation_throttle_s, throttle_s)
+        return is_accepted
 
     def is_denied(
         self, operation: Operation, resource: ResourceType, name: str = CLUSTER_NAME, *, is_logged: bool = True
@@ -306,6 +335,15 @@ class Dispatcher:
         self._services = services
         self.turns = services.turns
         self._routes: dict[tuple[int, int], Route] = {}
+        self._throttling = Throttling(services.client_quotas, services.clock)
+        self.on_quotas_changed()
+
+    def on_quotas_changed(self) -> None:
+        """While nobody has a quota, requests are not measured at all."""
+        if self._services.client_quotas.table:
+            self.__dict__["start"] = partial(self._throttling.start, partial(Dispatcher.start, self))
+        else:
+            self.__dict__.pop("start", None)
 
     def start(self, frame: memoryview, connection: "Connection") -> tuple[Route, RequestContext, Outcome]:
         """Decode the request and start its handler. Everything that needs no waiting is done when this returns."""

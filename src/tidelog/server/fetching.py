@@ -120,6 +120,12 @@ def failed(index: int, error_code: int) -> PartitionData:
     )
 
 
+def _max_bytes_of_quota(reader: Reader, unlimited: int) -> int:
+    principal, client_id = reader.context.session.principal, reader.context.client_id or ""
+    limit = reader.services.client_quotas.max_fetch_bytes(principal.name, client_id)
+    return unlimited if limit is None else limit
+
+
 W = TypeVar("W", bound=RequestedPartition)
 
 
@@ -147,6 +153,8 @@ class Fetch(ABC, Generic[W]):
         self.reader = reader
         self.has_partitions = bool(request.topics)
         self.max_bytes = min(request.max_bytes, reader.services.settings.fetch_max_bytes)
+        if reader.services.client_quotas.table and not reader.is_follower:
+            self.max_bytes = min(self.max_bytes, _max_bytes_of_quota(reader, self.max_bytes))
         self._clear()
 
     def _clear(self) -> None:

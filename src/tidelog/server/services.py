@@ -11,6 +11,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.controller.configs import ConfigChange, ConfigOutcome
 from tidelog.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.quotas.client_quotas import ClientQuotas
 from tidelog.replication.alter_log_dirs import AlterLogDirsManager
 from tidelog.replication.partition import Partition
 from tidelog.replication.quota import ReplicationQuotas
@@ -31,6 +32,7 @@ from tidelog.server.fetch_sessions import FetchSessionCache
 from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.log_levels import BROKER_LOGGER, alter_log_levels
 from tidelog.server.membership import Membership
+from tidelog.server.quota_configs import QuotaConfigs
 from tidelog.server.seams import Seams
 from tidelog.server.sliced_checks import LongChecks
 from tidelog.server.user_credentials import UserCredentials
@@ -65,6 +67,8 @@ class Services:
     acls: Acls | None = None
     """The rules of the authorizer."""
     audit: DenialLog = field(default_factory=DenialLog)
+    client_quotas: ClientQuotas
+    quota_configs: QuotaConfigs
     clock: Clock = field(init=False)
     workers: Workers = field(init=False)
     large_messages: Workers = field(init=False)

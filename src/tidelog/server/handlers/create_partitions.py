@@ -5,10 +5,11 @@ from collections import Counter
 from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.controller.topic_validation import MorePartitions
 from tidelog.controller.topics import TopicOutcome
-from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut, TopicAuthorizationFailed
+from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut, ThrottlingQuotaExceeded, TopicAuthorizationFailed
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 from tidelog.server.dispatch import RequestContext
@@ -21,19 +22,36 @@ from tidelog.server.forwarding import (
 from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 
+STRICT_QUOTA_FROM_VERSION = 3
+
 
 async def handle_create_partitions(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     if context.services.authorizer is None or context.is_forwarded:
-        return await _create(request, context)
+        return await _create_within_quota(request, context)
     names = Counter(topic.name for topic in request.topics)
     # A name that is given twice is refused as such.
     denied = context.denied(Operation.ALTER, ResourceType.TOPIC, (name for name in names if names[name] == 1))
     request.topics = [topic for topic in request.topics if topic.name not in denied]
-    response = await _create(request, context) if request.topics else CreatePartitionsResponse()
+    response = await _create_within_quota(request, context) if request.topics else CreatePartitionsResponse()
     error = TopicAuthorizationFailed()
     response.results += [CreatePartitionsTopicResult(name=name, **error_fields(error)) for name in sorted(denied)]
+    return response
+
+
+async def _create_within_quota(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    known, is_strict = context.services.cluster.image.topics, context.version >= STRICT_QUOTA_FROM_VERSION
+    accepted: list[CreatePartitionsTopic] = []
+    exceeding: list[CreatePartitionsTopic] = []
+    for topic in request.topics:
+        count = topic.count - len(known[topic.name].partitions) if topic.name in known else 0
+        is_accepted = count <= 0 or context.accepts_mutations(count, is_strict=is_strict)
+        (accepted if is_accepted else exceeding).append(topic)
+    request.topics = accepted
+    response = await _create(request, context) if accepted or not exceeding else CreatePartitionsResponse()
+    error = ThrottlingQuotaExceeded()
+    response.results += [CreatePartitionsTopicResult(name=topic.name, **error_fields(error)) for topic in exceeding]
     return response
 
 

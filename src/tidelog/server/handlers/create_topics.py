@@ -8,8 +8,9 @@ from tidelog.cluster.topic_names import is_internal, prohibited_creation
 from tidelog.config.resolution import ConfigSource, describe_topic
 from tidelog.controller.topic_validation import NewTopic
 from tidelog.controller.topics import TopicOutcome
-from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut, TopicAuthorizationFailed
+from tidelog.errors import NO_ERROR, KafkaError, RequestTimedOut, ThrottlingQuotaExceeded, TopicAuthorizationFailed
 from tidelog.protocol.messages.create_topics import (
+    CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -27,6 +28,7 @@ from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER
 
+STRICT_QUOTA_FROM_VERSION = 6
 MAX_TOPICS_WITH_SETTINGS = 2000
 """Responses with more topics leave out the configs, which are encoded for each topic: DescribeConfigs has them."""
 
@@ -38,7 +40,7 @@ async def handle_create_topics(request: CreateTopicsRequest, context: RequestCon
     request.broker_id = NO_BROKER
     if context.services.authorizer is not None and not context.is_forwarded:
         return await _create_permitted(request, context)
-    return await _create_for_client(request, context)
+    return await _create_within_quota(request, context)
 
 
 async def _create_permitted(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -49,7 +51,7 @@ async def _create_permitted(request: CreateTopicsRequest, context: RequestContex
         denied = context.denied(Operation.CREATE, ResourceType.TOPIC, (name for name in names if names[name] == 1))
     hidden = context.denied(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, is_logged=False)
     request.topics = [topic for topic in request.topics if topic.name not in denied]
-    response = await _create_for_client(request, context) if request.topics else CreateTopicsResponse()
+    response = await _create_within_quota(request, context) if request.topics else CreateTopicsResponse()
     for result in response.topics:
         if result.name in hidden and result.error_code == NO_ERROR:
             _hide_configs(result)
@@ -61,6 +63,20 @@ async def _create_permitted(request: CreateTopicsRequest, context: RequestContex
 def _hide_configs(result: CreatableTopicResult) -> None:
     result.num_partitions = result.replication_factor = -1
     result.configs, result.topic_config_error_code = [], TopicAuthorizationFailed.code
+
+
+async def _create_within_quota(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    is_strict = context.version >= STRICT_QUOTA_FROM_VERSION
+    default = context.services.settings.num_partitions
+    accepted: list[CreatableTopic] = []
+    exceeding: list[CreatableTopic] = []
+    for topic in request.topics:
+        count = len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default)
+        (accepted if context.accepts_mutations(count, is_strict=is_strict) else exceeding).append(topic)
+    request.topics = accepted
+    response = await _create_for_client(request, context) if accepted or not exceeding else CreateTopicsResponse()
+    response.topics += [_rejected(topic.name, ThrottlingQuotaExceeded()) for topic in exceeding]
+    return response
 
 
 async def _create_for_client(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:

@@ -8,6 +8,7 @@ from tidelog.errors import (
     InvalidRequest,
     KafkaError,
     RequestTimedOut,
+    ThrottlingQuotaExceeded,
     TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -25,6 +26,7 @@ from tidelog.server.services import Services
 from tidelog.types import ZERO_UUID, Uuid
 
 TOPIC_IDS_FROM_VERSION = 6
+STRICT_QUOTA_FROM_VERSION = 5
 
 
 async def handle_delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
@@ -36,12 +38,29 @@ async def handle_delete_topics(request: DeleteTopicsRequest, context: RequestCon
     if context.services.authorizer is not None and not context.is_forwarded:
         named, denied = _divide_by_permission(named, context)
         rejected += denied
+    named, exceeding = _divide_by_quota(named, context)
+    rejected += exceeding
     results = await _delete(named, request.timeout_ms, context) if named else []
     return DeleteTopicsResponse(responses=[*rejected, *results])
 
 
 def _is_well_named(topic: DeleteTopicState) -> bool:
     return (topic.name is None) != (topic.topic_id == ZERO_UUID)
+
+
+def _divide_by_quota(
+    topics: list[DeleteTopicState], context: RequestContext
+) -> tuple[list[DeleteTopicState], list[DeletableTopicResult]]:
+    image, is_strict = context.services.cluster.image, context.version >= STRICT_QUOTA_FROM_VERSION
+    accepted, exceeding = [], []
+    for topic in topics:
+        found = image.topic_by_id(topic.topic_id) if topic.name is None else image.topics.get(topic.name)
+        if found is None or context.accepts_mutations(len(found.partitions), is_strict=is_strict):
+            accepted.append(topic)
+        else:
+            error = ThrottlingQuotaExceeded()
+            exceeding.append(DeletableTopicResult(name=found.name, topic_id=topic.topic_id, **error_fields(error)))
+    return accepted, exceeding
 
 
 def _divide_by_permission(

@@ -8,6 +8,7 @@ from tidelog.replication.fetcher import FetcherStatistics
 from tidelog.replication.out_of_sync import OutOfSync
 from tidelog.replication.partition import Partition
 from tidelog.replication.traffic import TopicTraffic
+from tidelog.server.metrics.client_quotas import CLIENT_QUOTA_METRICS
 from tidelog.server.metrics.groups import GROUP_METRICS
 from tidelog.server.metrics.log_directories import LOG_DIRECTORY_METRICS
 from tidelog.server.metrics.metric import Kind, Metric, Read, Sample
@@ -417,6 +418,7 @@ METRICS: tuple[Metric, ...] = (
         "Of the bytes sent to followers, those for replicas that reassignments are adding.",
         one(lambda now: now.replicas.traffic.reassignment_bytes_out),
     ),
+    *CLIENT_QUOTA_METRICS,
     *REPLICATION_QUOTA_METRICS,
     # ---- logs
     Metric(

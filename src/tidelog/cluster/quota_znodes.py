@@ -1,0 +1,64 @@
+"""Znodes of client quotas in Apache Kafka 3.9 in ZooKeeper mode: `/config/users`, `/config/clients`, `/config/ips`."""
+
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+from tidelog.quotas.entities import DEFAULT, QuotaEntity
+
+USERS, CLIENTS, IPS = "users", "clients", "ips"
+CONFIG = "/config"
+QUOTA_ROOTS = (f"{CONFIG}/{USERS}", f"{CONFIG}/{CLIENTS}", f"{CONFIG}/{IPS}")
+
+
+def entity_path(entity: QuotaEntity) -> str:
+    """`users/alice/clients/app`, as in notifications. Names are escaped as Kafka's Sanitizer does."""
+    if entity.ip is not None:
+        return f"{IPS}/{_escaped(entity.ip)}"
+    if entity.user is None:
+        return f"{CLIENTS}/{_escaped(entity.client_id or DEFAULT)}"
+    if entity.client_id is None:
+        return f"{USERS}/{_escaped(entity.user)}"
+    return f"{USERS}/{_escaped(entity.user)}/{CLIENTS}/{_escaped(entity.client_id)}"
+
+
+def entity_at(path: str) -> QuotaEntity | None:
+    """The entity of a path; None if it is not about quotas."""
+    match path.split("/"):
+        case ["users", user]:
+            return QuotaEntity(_plain(user))
+        case ["users", user, "clients", client_id]:
+            return QuotaEntity(_plain(user), _plain(client_id))
+        case ["clients", client_id]:
+            return QuotaEntity(None, _plain(client_id))
+        case ["ips", ip]:
+            return QuotaEntity(ip=_plain(ip))
+        case _:
+            return None
+
+
+def _escaped(name: str) -> str:
+    if name == DEFAULT:
+        return name
+    escaped = quote(name, safe="").replace("~", "%7E")
+    return escaped.replace(".", "%2E") if escaped in (".", "..") else escaped
+
+
+def _plain(name: str) -> str:
+    return name if name == DEFAULT else unquote(name)
+
+
+def quotas_of(configs: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, float]:
+    """The quotas among the configs of an entity; users also have credentials there."""
+    found = {}
+    for key in keys:
+        try:
+            value = float(configs[key])
+        except (KeyError, ValueError):
+            continue
+        if value > 0:
+            found[key] = value
+    return found
+
+
+def quota_text(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
