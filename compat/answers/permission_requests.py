@@ -1,5 +1,6 @@
 """Requests of all APIs that clients send, each so that what follows the check of permissions is the same everywhere."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -101,6 +102,8 @@ from tidelog.protocol.structs import Request
 from tidelog.types import Uuid
 
 TIMEOUT_MS = 10_000
+NOW_MS = int(time.time() * 1000)
+"""The same for both brokers, and not so old that records are deleted."""
 TOPIC, BROKER, GROUP = 2, 4, 32
 """Types of config resources."""
 
@@ -119,7 +122,7 @@ Make = Callable[[Names, int], Request]
 
 
 def produce(names: Names, _: int) -> Request:
-    batch = build_batch([Record(0, 1_700_000_000_000, None, b"value", ())])
+    batch = build_batch([Record(0, NOW_MS, None, b"value", ())])
     data = PartitionProduceData(index=0, records=memoryview(batch))
     topic = TopicProduceData(name=names.topic, topic_id=names.topic_id, partition_data=[data])
     return ProduceRequest(acks=1, timeout_ms=TIMEOUT_MS, topic_data=[topic])

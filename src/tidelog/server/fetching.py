@@ -196,7 +196,10 @@ class Fetch(ABC, Generic[W]):
         partition, request, bytes_read = requested.partition, requested.request, self.bytes_read
         if partition is None:
             self.has_error_or_divergence = True
-            self.found.append((requested, failed(request.partition, requested.error_code)))
+            data = failed(request.partition, requested.error_code)
+            if requested.error_code == TopicAuthorizationFailed.code:
+                data.aborted_transactions = []  # as in Kafka; other errors have null
+            self.found.append((requested, data))
             return
         # Errors, divergence, high watermark and progress are as ever; only the records are left out.
         is_throttled = self.reader.is_throttled(partition)
