@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,15 +115,14 @@ def prepare(talk: Guarded) -> Names:
     talk.name(created.topics[0].topic_id, "id of the topic")
     for kind in (0, 1):
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["anything"])
-        wait_until(
-            lambda request=request: (
-                not talk.ask_quietly(request, 4, FindCoordinatorResponse).coordinators[0].error_code
-            ),
-            "there is a coordinator",
-        )
+        wait_until(partial(_has_coordinator, talk, request), "there is a coordinator")
     _name_internal_topics(talk)
     _create_rules(talk)
     return Names(topic, created.topics[0].topic_id, missing, group, transactional_id)
+
+
+def _has_coordinator(talk: Guarded, request: FindCoordinatorRequest) -> bool:
+    return not talk.ask_quietly(request, 4, FindCoordinatorResponse).coordinators[0].error_code
 
 
 def _name_internal_topics(talk: Guarded) -> None:
@@ -226,7 +226,7 @@ def check() -> list[Comparison]:
         kafka, tidelog = start_kafka(Path(scratch) / "kafka"), start_tidelog(Path(scratch) / "tidelog")
         try:
             for broker in (kafka, tidelog):
-                wait_until(lambda broker=broker: can_log_in(broker.bootstrap, ADMIN), "the administrator can log in")
+                wait_until(partial(can_log_in, broker.bootstrap, ADMIN), "the administrator can log in")
             return compare_brokers(kafka.bootstrap, tidelog.bootstrap)
         finally:
             kafka.kill()

@@ -167,7 +167,11 @@ def test_screen_readers_find_no_serious_obstacle(console: RunningConsole, page: 
         for theme in ("light", "dark"):
             page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
             found = Axe().run(page).response["violations"]
-            serious = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found if each["impact"] in ("serious", "critical")]
+            serious = [
+                (each["id"], [node["html"] for node in each["nodes"]][:3])
+                for each in found
+                if each["impact"] in ("serious", "critical")
+            ]
             assert serious == [], (view, theme)
 
 

@@ -12,9 +12,10 @@ from tests.pipelines.table_writing import sink_of
 from tests.spark_session import TopicMaker
 from tidelog.pipelines.definition.model import SchemaChanges, TableKind, TableSink
 from tidelog.pipelines.tables import exactly_once_writer as sinks
-from tidelog.pipelines.tables.exactly_once_writer import Written, open_table, read_table, table_facts
+from tidelog.pipelines.tables.exactly_once_writer import open_table, read_table, table_facts
 from tidelog.pipelines.tables.schema_changes import SchemaMismatch
 from tidelog.pipelines.tables.table import TableError
+from tidelog.pipelines.tables.written import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
