@@ -26,6 +26,10 @@ from tidelog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from tidelog.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownRequest
@@ -50,6 +54,7 @@ from tidelog.protocol.messages.describe_producers import DescribeProducersReques
 from tidelog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from tidelog.protocol.messages.describe_topic_partitions import TopicRequest as DescribedTopic
 from tidelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from tidelog.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopic
 from tidelog.protocol.messages.end_txn import EndTxnRequest
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -214,6 +219,8 @@ REQUESTS: tuple[Request, ...] = (
     ListPartitionReassignmentsRequest(topics=None),
     OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]),
     DescribeClientQuotasRequest(),
+    DescribeUserScramCredentialsRequest(users=None),
+    AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion("a", 1)], upsertions=[]),
     AlterClientQuotasRequest(entries=[EntryData([EntityData("user", "a")], [OpData("producer_byte_rate", 1.0)])]),
     AlterPartitionRequest(broker_id=0),
     DescribeProducersRequest(topics=[TopicRequest("t", [0])]),

@@ -22,7 +22,9 @@ def no_partition(topic: str, index: int) -> object:
     raise UnknownTopicOrPartition
 
 
-SERVICES = SimpleNamespace(settings=SimpleNamespace(fetch_max_bytes=1000), partition=no_partition)
+SERVICES = SimpleNamespace(
+    settings=SimpleNamespace(fetch_max_bytes=1000), partition=no_partition, client_quotas=SimpleNamespace(table=None)
+)
 
 
 class Cache:

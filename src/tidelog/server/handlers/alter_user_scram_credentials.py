@@ -24,6 +24,14 @@ DUPLICATE = "A user credential cannot be altered twice in the same request"
 EMPTY_SALT, EMPTY_PASSWORD = "Empty salt", "Empty salted password"
 
 
+def reject_alter_user_scram_credentials(
+    request: AlterUserScramCredentialsRequest, error: KafkaError
+) -> AlterUserScramCredentialsResponse:
+    users = dict.fromkeys(each.name for each in [*request.deletions, *request.upsertions])
+    results = [AlterUserScramCredentialsResult(user=user, **error_fields(error)) for user in users]
+    return AlterUserScramCredentialsResponse(results=results)
+
+
 async def handle_alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
