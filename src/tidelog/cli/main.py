@@ -28,6 +28,7 @@ COMMANDS = (
     "console",
     "audit",
     "log",
+    "perf",
     "doctor",
     "broker",
     "profile",
