@@ -22,6 +22,7 @@ SEEDS ?= 100
 FIRST ?= 1
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP_WITH_PROGRESS := $(BIN)/python -m tools.pip_progress
 RUNTIME := $(VENV)/.runtime-installed
 SPARK_READY := $(VENV)/.spark-installed
 DEV := $(VENV)/.dev-installed
@@ -111,10 +112,10 @@ $(RUNTIME): requirements/runtime.lock pyproject.toml hatch_build.py src/tidelog/
 
 $(SPARK_READY): $(RUNTIME) requirements/spark.lock
 	@echo "==> installing Spark and what pipelines need (a download of about 700 MB, once)"
-	@$(PIP) install --require-hashes -r requirements/spark.lock
+	@$(PIP_WITH_PROGRESS) install --require-hashes -r requirements/spark.lock
 	@touch $@
 
 $(DEV): $(SPARK_READY) requirements/dev.lock
 	@echo "==> installing what tests and checks need"
-	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@$(PIP_WITH_PROGRESS) install --require-hashes -r requirements/dev.lock
 	@touch $@

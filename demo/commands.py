@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from demo.patience import patience_s
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running, send
 
 PROGRAMS = Path(sys.executable).parent
@@ -32,19 +33,20 @@ class Commands:
         self._environment = {**os.environ, **environment, "PATH": path}
         self._directory = directory
 
-    def run(self, *arguments: str, limit_s: float = COMMAND_LIMIT_S) -> str:
+    def run(self, *arguments: str, limit_s: float = COMMAND_LIMIT_S, good_codes: Collection[int] = (0,)) -> str:
         """To its end; what it printed."""
+        limit_s = patience_s(limit_s)
         with self.started(arguments, subprocess.PIPE, subprocess.PIPE) as process:
             try:
                 output, errors = process.communicate(timeout=limit_s)
             except subprocess.TimeoutExpired:
                 raise CommandFailed(f"tidelog {' '.join(arguments)} took longer than {limit_s:.0f} s") from None
-        if process.returncode != 0:
+        if process.returncode not in good_codes:
             raise CommandFailed(f"tidelog {' '.join(arguments)}: {(errors or output).strip()}")
         return output
 
-    def ask(self, *arguments: str) -> Any:
-        return json.loads(self.run(*arguments, "--json"))
+    def ask(self, *arguments: str, good_codes: Collection[int] = (0,)) -> Any:
+        return json.loads(self.run(*arguments, "--json", good_codes=good_codes))
 
     @contextmanager
     def started(

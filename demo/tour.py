@@ -14,6 +14,7 @@ from demo.cluster import BROKERS, Cluster, Leadership, bootstrap_of, ended_at_la
 from demo.commands import PROGRAMS, CommandFailed, Commands
 from demo.events import MALFORMED_SHARE, Event, Shop
 from demo.following import PipelineWatch, Progress
+from demo.patience import patience_s
 from demo.reading import different_events, header_of, latest_totals, records_of_topic, rows_of_table
 from demo.telling import Teller
 from demo.writing import Writer
@@ -230,9 +231,10 @@ class Tour:
             self._commands.started(arguments, subprocess.PIPE, errors) as process,
         ):
             try:
-                said = process.communicate(timeout=AUDIT_LIMIT_S)[0].strip().splitlines()
+                limit_s = patience_s(AUDIT_LIMIT_S)
+                said = process.communicate(timeout=limit_s)[0].strip().splitlines()
             except subprocess.TimeoutExpired:
-                raise CommandFailed(f"the audit took longer than {AUDIT_LIMIT_S:.0f} s") from None
+                raise CommandFailed(f"the audit took longer than {limit_s:.0f} s") from None
         said = said or self._logs("audit.log").read_text().splitlines()[-1:] or ["the audit said nothing"]
         self._tell.block(said)
         return process.returncode, said[-1]
@@ -263,10 +265,11 @@ class Tour:
     def _follow(
         self, is_done: Callable[[Progress], bool], limit_s: float, complaint: str, line_every_s: float = LINE_EVERY_S
     ) -> None:
-        deadline_s, line_s = time.monotonic() + limit_s, 0.0
+        began_s, line_s = time.monotonic(), 0.0
         while not is_done(progress := self._watch.progress()):
-            if time.monotonic() > deadline_s:
-                raise CommandFailed(f"{complaint} within {limit_s:.0f} s")
+            waited_s = time.monotonic() - began_s
+            if waited_s > patience_s(limit_s):
+                raise CommandFailed(f"{complaint} within {waited_s:.0f} s")
             self._writer.raise_failure()
             self._relay()
             if time.monotonic() - line_s >= line_every_s:

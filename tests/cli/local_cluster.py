@@ -50,6 +50,12 @@ class LocalCluster:
         found: dict[str, Any] = json.loads(ended.stdout)
         return found
 
+    def report(self) -> str:
+        """What `tidelog status` prints; its exit code tells the health."""
+        ended = tidelog("status", "--data", str(self.data))
+        assert ended.returncode in (0, 1, 2), ended
+        return ended.stdout
+
     def states(self) -> dict[int, str]:
         return {broker["id"]: broker["state"] for broker in self.status()["brokers"]}
 

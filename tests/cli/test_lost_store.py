@@ -60,7 +60,7 @@ def test_a_store_that_is_removed_while_brokers_run_suspends_them_until_there_is_
     found = cluster.status()
     assert {each["leader"] for each in found["partitions"]} == {None}
     assert "coordination.sqlite: the file is missing" in found["brokers"][0]["suspension"]
-    assert "brokers 1,2,3 suspended: the coordination store cannot be reached" in cluster.run("status")
+    assert "brokers 1,2,3 suspended: the coordination store cannot be reached" in cluster.report()
     cluster.run("kill", "2")
     cluster.run("start", "2")  # makes a new store, which the others then find
     wait_for_states(cluster, {1: "up", 2: "up", 3: "up"})

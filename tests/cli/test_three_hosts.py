@@ -37,7 +37,7 @@ def on_this_machine(text: str, broker_id: int, port: int, connect: str, director
 
 def status(bootstrap: str) -> dict[str, Any]:
     ended = tidelog("status", "--json", "--bootstrap", bootstrap)
-    assert ended.returncode == 0, ended
+    assert ended.returncode in (0, 1, 2), ended
     found: dict[str, Any] = json.loads(ended.stdout)
     return found
 
