@@ -1,5 +1,6 @@
 """Records as Arrow tables. Arrow is loaded on first use: brokers run without it."""
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -36,6 +37,22 @@ def schema() -> Any:
 def table_of(records: list[Record]) -> Any:
     arrow, wanted = _arrow(), schema()
     columns: list[Any] = list(zip(*records, strict=True)) if records else [()] * len(wanted)
-    columns[-1] = [[{"name": name, "value": value} for name, value in headers] for headers in columns[-1]]
-    arrays = [arrow.array(column, field.type) for column, field in zip(columns, wanted, strict=True)]
+    arrays = [
+        _array(arrow, column, field.type) if field.name != "headers" else _headers(arrow, column, field.type)
+        for column, field in zip(columns, wanted, strict=True)
+    ]
     return arrow.Table.from_arrays(arrays, schema=wanted)
+
+
+def _array(arrow: Any, column: Sequence[Any], kind: Any) -> Any:
+    """Records that were fetched together are of one partition: most columns of its name and number are constant."""
+    if column and kind in (arrow.string(), arrow.int32()) and column.count(column[0]) == len(column):
+        return arrow.repeat(arrow.scalar(column[0], kind), len(column))
+    return arrow.array(column, kind)
+
+
+def _headers(arrow: Any, column: Sequence[Any], kind: Any) -> Any:
+    if any(column):
+        return arrow.array([[{"name": name, "value": value} for name, value in each] for each in column], kind)
+    offsets = arrow.repeat(arrow.scalar(0, arrow.int32()), len(column) + 1)
+    return arrow.ListArray.from_arrays(offsets, arrow.array([], kind.value_type), type=kind)

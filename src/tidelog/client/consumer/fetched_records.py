@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.messages.fetch import AbortedTransaction
 from tidelog.protocol.record_batch import BatchHeader, crc_matches, split_batches
-from tidelog.protocol.records import ControlType, Headers, read_end_marker, slices_of
+from tidelog.protocol.records import ControlType, Headers, are_plain, decoded_slices, read_end_marker, record_of
 from tidelog.types import Buffer, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -78,9 +78,19 @@ class FetchedBatches(NamedTuple):
         topic, partition = self.topic_partition
         if not crc_matches(batch, header):
             raise CorruptMessage(f"{self.topic_partition}: the batch at offset {header.base_offset} fails its CRC")
+        start = self.start_offset
         try:
-            for found in slices_of(batch):
-                yield [ConsumedRecord(topic, partition, *each) for each in found if each.offset >= self.start_offset]
+            for found_header, found in decoded_slices(batch):
+                if are_plain(found_header, found):
+                    base, new = found_header.base_offset, tuple.__new__
+                    yield [
+                        new(ConsumedRecord, (topic, partition, base + delta, timestamp, key, value, ()))
+                        for _, delta, timestamp, key, value, _ in found
+                        if base + delta >= start
+                    ]
+                else:
+                    records = [record_of(found_header, *each[1:]) for each in found]
+                    yield [ConsumedRecord(topic, partition, *each) for each in records if each.offset >= start]
         except CorruptMessage as error:
             raise _Unreadable(str(error)) from error
 

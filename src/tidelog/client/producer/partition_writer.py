@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tidelog.client.network.connection import ClientConnection
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import Attempts, GaveUp
-from tidelog.client.producer.producer_batch import Batch, Delivery, FillingBatch, ProducerIdAndEpoch, Written
+from tidelog.client.producer.producer_batch import Batch, FillingBatch, ProducerIdAndEpoch, Written
 from tidelog.client.producer.producer_identity import ProducerIdSource
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.routing.cluster import Cluster
@@ -28,7 +28,6 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.record_batch import add_sequence
-from tidelog.protocol.records import Record
 from tidelog.terminal.plurals import plural
 from tidelog.types import ZERO_UUID, TopicPartition
 
@@ -55,29 +54,26 @@ class PartitionWriter:
         self._producer_identity = identity
         self._on_done = on_done
         self._batches: deque[Batch] = deque()
+        self.filling: FillingBatch | None = None
+        """The batch that takes more records, the last one."""
         self._has_batches = asyncio.Event()
         self._identity: ProducerIdAndEpoch | None = None
         self._next_sequence = 0
 
-    def append(self, record: Record, size_bytes: int) -> tuple[Delivery, bool]:
-        """The delivery of the record, and whether it started a new batch because the previous one was full."""
-        batch = self._batches[-1] if self._batches else None
-        is_full = batch is not None and batch.size_bytes + size_bytes > self._settings.batch_bytes
-        if not isinstance(batch, FillingBatch) or is_full or batch.identity is not None:
-            if batch is not None:
-                batch.ready.set()
-            batch = self._begin_batch()
-        return batch.add(record, size_bytes), is_full
-
-    def _begin_batch(self) -> FillingBatch:
+    def new_batch(self) -> FillingBatch:
+        """For a record that does not fit into the last one, which is sent now."""
+        if self._batches:
+            self._batches[-1].ready.set()
         loop = asyncio.get_running_loop()
-        batch = FillingBatch(self._topic_partition, loop.time())
+        batch = self.filling = FillingBatch(self._topic_partition, loop.time(), self._settings.batch_bytes)
         loop.call_later(self._settings.linger_s, batch.ready.set)
         self.append_batch(batch)
         return batch
 
     def append_batch(self, batch: Batch) -> None:
         """Sent when it is ready, after all batches before it."""
+        if batch is not self.filling:
+            self.filling = None  # records that follow come after this batch
         self._batches.append(batch)
         self._has_batches.set()
 
@@ -93,7 +89,10 @@ class PartitionWriter:
                     self._has_batches.clear()
                     await self._has_batches.wait()
                 await self._batches[0].ready.wait()
-                await self._deliver(self._batches.popleft())
+                batch = self._batches.popleft()
+                if batch is self.filling:
+                    self.filling = None
+                await self._deliver(batch)
         finally:
             while self._batches:
                 self._fail(self._batches.popleft(), _closed())

@@ -27,7 +27,8 @@ class PartitionWriters:
         self._identity = identity or IdempotentIdentity(cluster)
         self._writers: dict[TopicPartition, PartitionWriter] = {}
         self._tasks = BackgroundTasks()
-        self._unfinished_bytes = 0
+        self.unfinished_bytes = 0
+        """Of records that are not acknowledged."""
         self._progress = asyncio.Event()
         self._failure: BaseException | None = None
         self.acknowledged_records = 0
@@ -63,6 +64,7 @@ class PartitionWriters:
                 await attempts.after(error)
 
     def of(self, topic_partition: TopicPartition, topic: TopicMetadata) -> PartitionWriter:
+        """Raises NoSuchPartition."""
         writer = self._writers.get(topic_partition)
         if writer is None:
             if topic_partition.partition not in topic.partitions:
@@ -75,14 +77,14 @@ class PartitionWriters:
     # ---- buffered records
 
     async def wait_for_room(self) -> None:
-        while self._unfinished_bytes > self._settings.max_buffered_bytes:
+        while self.unfinished_bytes > self._settings.max_buffered_bytes:
             await self._next_progress()
 
     def add_buffered_bytes(self, size_bytes: int) -> None:
-        self._unfinished_bytes += size_bytes
+        self.unfinished_bytes += size_bytes
 
     def _on_done(self, batch: Batch) -> None:
-        self._unfinished_bytes -= batch.size_bytes
+        self.unfinished_bytes -= batch.size_bytes
         error = batch.outcome.exception()
         if error is None:
             self.acknowledged_records += batch.record_count
@@ -94,7 +96,7 @@ class PartitionWriters:
         """Wait until everything is acknowledged. Raises the first failure since the last flush."""
         for writer in self._writers.values():
             writer.send_now()
-        while self._unfinished_bytes:
+        while self.unfinished_bytes:
             await self._next_progress()
         self.raise_failure()
 

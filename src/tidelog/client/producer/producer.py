@@ -1,5 +1,6 @@
 """Producer: `await producer.send(...)` returns when the record is acknowledged according to `acks`."""
 
+from tidelog.client.producer.partition_writer import PartitionWriter
 from tidelog.client.producer.partition_writers import NoSuchPartition, PartitionWriters
 from tidelog.client.producer.partitioner import StickyPartitions, partition_of_key
 from tidelog.client.producer.producer_batch import Acknowledgement, Delivery, record_bytes
@@ -7,7 +8,7 @@ from tidelog.client.producer.producer_identity import ProducerIdSource
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.routing.cluster import Cluster
 from tidelog.client.routing.metadata import TopicMetadata
-from tidelog.protocol.records import Headers, Record
+from tidelog.protocol.records import Headers
 from tidelog.runtime.clock import Clock
 from tidelog.types import TopicPartition
 
@@ -29,6 +30,9 @@ class Producer:
         self.settings = settings or ProducerSettings()
         self._sticky = StickyPartitions(cluster.randomness)
         self._writers = PartitionWriters(cluster, self.settings, identity)
+        self._sticky_topic: TopicMetadata | None = None
+        self._sticky_writer: PartitionWriter | None = None
+        """Writer of the last record without a key, of this version of the topic's metadata."""
 
     async def __aenter__(self) -> "Producer":
         await self._writers.open()
@@ -66,24 +70,41 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> Delivery:
         """Returns when the record is buffered. Await the delivery, or `flush`, for the acknowledgement."""
-        await self._writers.wait_for_room()
-        found = await self._writers.find_topic(topic)
-        record = Record(0, self._clock.now_ms() if timestamp_ms is None else timestamp_ms, key, value, headers)
-        chosen = self._choose(found, key, partition)
-        writer = self._writers.of(TopicPartition(topic, chosen), found)
-        size_bytes = record_bytes(record)
-        delivery, batch_was_full = writer.append(record, size_bytes)
-        self._writers.add_buffered_bytes(size_bytes)
-        if batch_was_full and key is None and partition is None:
-            self._sticky.move_on(found)
+        # Once for each record: nothing is awaited, and nothing created, that is not needed.
+        writers = self._writers
+        if writers.unfinished_bytes > self.settings.max_buffered_bytes:
+            await writers.wait_for_room()
+        found = self._cluster.metadata.topics.get(topic)
+        if found is None:
+            found = await writers.find_topic(topic)
+        is_sticky = key is None and partition is None
+        if is_sticky and found is self._sticky_topic and self._sticky_writer is not None:
+            writer = self._sticky_writer
+        else:
+            writer = self._writer_of(found, key, partition)
+        size_bytes = record_bytes(key, value, headers)
+        batch = writer.filling
+        if batch is None or batch.room_bytes < size_bytes:
+            if batch is not None and is_sticky:
+                self._sticky.move_on(found)  # from the next record on: this one is the first of a new batch here
+                self._sticky_topic = None
+            batch = writer.new_batch()
+        now_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
+        delivery = batch.add(now_ms, key, value, headers, size_bytes)
+        writers.unfinished_bytes += size_bytes
         return delivery
 
-    def _choose(self, topic: TopicMetadata, key: bytes | None, partition: int | None) -> int:
+    def _writer_of(self, topic: TopicMetadata, key: bytes | None, partition: int | None) -> PartitionWriter:
         if partition is not None:
-            return partition
-        if key is not None:
-            return partition_of_key(key, len(topic.partitions))
-        return self._sticky.choose(topic)
+            chosen = partition
+        elif key is not None:
+            chosen = partition_of_key(key, len(topic.partitions))
+        else:
+            chosen = self._sticky.choose(topic)
+        writer = self._writers.of(TopicPartition(topic.name, chosen), topic)
+        if key is None and partition is None:
+            self._sticky_topic, self._sticky_writer = topic, writer
+        return writer
 
     # ---- acknowledgements
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import add_sequence
-from tidelog.protocol.records import Record, build_batch
+from tidelog.protocol.records import Headers, PlainRecord, build_batch
 from tidelog.types import (
     NO_OFFSET,
     NO_PRODUCER_EPOCH,
@@ -81,9 +81,11 @@ class Batch(ABC):
 class FillingBatch(Batch):
     """Accepts records until it is full or in flight."""
 
-    def __init__(self, topic_partition: TopicPartition, created_at: float) -> None:
+    def __init__(self, topic_partition: TopicPartition, created_at: float, room_bytes: int = 0) -> None:
         super().__init__(topic_partition, created_at)
-        self.records: list[Record] = []
+        self.room_bytes = room_bytes
+        """What still fits, beyond the first record."""
+        self.records: list[PlainRecord] = []
         self.halves: tuple[FillingBatch, FillingBatch] | None = None
         self._encoded: bytes | None = None
 
@@ -91,10 +93,15 @@ class FillingBatch(Batch):
     def record_count(self) -> int:
         return len(self.records)
 
-    def add(self, record: Record, size_bytes: int) -> "Delivery":
-        self.records.append(record._replace(offset=len(self.records)))
+    def add(
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers, size_bytes: int
+    ) -> "Delivery":
+        records = self.records
+        index = len(records)
+        records.append((index, timestamp_ms, key, value, headers))
         self.size_bytes += size_bytes
-        return Delivery(self, len(self.records) - 1)
+        self.room_bytes -= size_bytes
+        return Delivery(self, index)
 
     def assign(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         super().assign(identity, base_sequence)
@@ -125,7 +132,8 @@ class FillingBatch(Batch):
     def _part(self, start: int, end: int) -> "FillingBatch":
         part = FillingBatch(self.topic_partition, self.created_at)
         for record in self.records[start:end]:
-            part.add(record, record_bytes(record))
+            _, timestamp_ms, key, value, headers = record
+            part.add(timestamp_ms, key, value, headers, record_bytes(key, value, headers))
         part.may_be_written = self.may_be_written
         if self.identity is not None:
             part.assign(self.identity, add_sequence(self.base_sequence, start))
@@ -157,15 +165,19 @@ class Delivery:
 
     def _acknowledgement(self, written: Written) -> Acknowledgement:
         offset = NO_OFFSET if written.base_offset == NO_OFFSET else written.base_offset + self._index
-        timestamp = self._batch.records[self._index].timestamp
+        timestamp = self._batch.records[self._index][1]
         if written.log_append_time_ms != NO_TIMESTAMP:
             timestamp = written.log_append_time_ms
         return Acknowledgement(*self._batch.topic_partition, offset, timestamp)
 
 
-def record_bytes(record: Record) -> int:
-    """Upper bound of the uncompressed size of the record in a batch."""
-    size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
-    for name, value in record.headers:
-        size += HEADER_OVERHEAD_BYTES + len(name) * 4 + len(value or b"")
+def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """Upper bound of the uncompressed size of a record in a batch."""
+    size = RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, content in headers:
+        size += HEADER_OVERHEAD_BYTES + len(name) * 4 + len(content or b"")
     return size
