@@ -1,11 +1,12 @@
-"""Tidelog for Spark: the data source `format("tidelog")`, and a Spark session with suitable settings."""
+"""Tidelog for Spark: the data source `format("tidelog")`, exactly-once tables, and a session with suitable settings."""
 
 from typing import TYPE_CHECKING
 
-__all__ = ["session"]
+__all__ = ["session", "table"]
 
 if TYPE_CHECKING:
     from tidelog.spark.spark_session import session
+    from tidelog.spark.tables import table
 
 
 def __getattr__(name: str) -> object:
@@ -14,4 +15,8 @@ def __getattr__(name: str) -> object:
         from tidelog.spark.spark_session import session
 
         return session
+    if name == "table":
+        from tidelog.spark.tables import table
+
+        return table
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,7 +25,7 @@ from tidelog.pipelines.running.progress import (
     is_batch,
     violations_of,
 )
-from tidelog.pipelines.running.table_batches import TableBatches
+from tidelog.pipelines.running.table_batches import table_batches
 from tidelog.pipelines.running.topic_sink import APPEND, UPDATE, topic_writer
 from tidelog.pipelines.running.views import Views, pickle_modules_by_value, with_step_named
 
@@ -179,10 +179,10 @@ class Runner:
                 f"sink {sink.name}: view {sink.of} is computed from files only; a sink needs a streaming source"
             )
         if isinstance(sink, TableSink):
-            batches = TableBatches(self._pipeline.name, sink, self._state.directory, written.put)
+            batches = table_batches(self._pipeline.name, sink, self._state.directory, written.put)
             # Totals that change are upserts; for other rows the mode makes no difference.
             mode = APPEND if sink.upsert is None else UPDATE
-            return frame.writeStream.foreachBatch(batches.write).outputMode(mode)
+            return frame.writeStream.foreachBatch(batches).outputMode(mode)
         return topic_writer(frame, sink, written.put)
 
     def _planned_by_module(self, pipeline: ModulePipeline) -> list[PlannedQuery]:

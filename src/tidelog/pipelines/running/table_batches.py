@@ -1,45 +1,16 @@
-"""Micro-batches written to a table, identified by their query."""
+"""Micro-batches of a pipeline written to a table."""
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidelog.pipelines.definition.model import TableSink
 from tidelog.pipelines.tables.continuity import application_of
-from tidelog.pipelines.tables.exactly_once_writer import TableWriter, open_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-logger = logging.getLogger(__name__)
-
-QUERY_ID_PROPERTY = "sql.streaming.queryId"
+from tidelog.pipelines.tables.foreach_batch import ForEachBatch
 
 
-class TableBatches:
-    """The table is opened with the first batch: the query id, which is in the checkpoint, is known only then."""
+def table_batches(pipeline: str, sink: TableSink, directory: Path, on_written: Callable[[int], None]) -> ForEachBatch:
+    def application(query_id: str | None) -> str:
+        assert query_id is not None, "pipelines do not run in Spark Connect"
+        return application_of(pipeline, sink.name, query_id)
 
-    def __init__(self, pipeline: str, sink: TableSink, directory: Path, on_written: Callable[[int], None]) -> None:
-        self._pipeline = pipeline
-        self._sink = sink
-        self._directory = directory
-        self._on_written = on_written
-        self._writer: TableWriter | None = None
-
-    def write(self, rows: "DataFrame", batch_id: int) -> None:
-        if self._writer is None:
-            query_id = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
-            assert query_id, "a micro-batch runs in the thread of its query"
-            application_id = application_of(self._pipeline, self._sink.name, query_id)
-            self._writer = open_table(self._sink, application_id, self._directory)
-        written = self._writer.write(rows, batch_id)
-        logger.info(
-            "batch written table=%s batch=%d rows=%d files=%d again=%s",
-            self._sink.location,
-            batch_id,
-            written.rows,
-            written.files,
-            written.was_already_there,
-        )
-        self._on_written(written.rows)
+    return ForEachBatch(sink, directory, application, on_written)

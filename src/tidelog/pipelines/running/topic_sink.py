@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tidelog.pipelines.definition.model import FormatKind, TopicSink
 from tidelog.pipelines.formats import serialise
 from tidelog.pipelines.running.progress import WRITTEN
-from tidelog.pipelines.running.table_batches import QUERY_ID_PROPERTY
+from tidelog.pipelines.tables.foreach_batch import QUERY_ID_PROPERTY
 from tidelog.spark.options.delivery_guarantee import Guarantee
 
 if TYPE_CHECKING:

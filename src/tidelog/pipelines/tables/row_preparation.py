@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 def map_in_arrow(
     rows: "DataFrame", function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> "DataFrame":
-    """Same as `DataFrame.mapInArrow`, which needs pandas in PySpark 4.3."""
-    from pyspark.sql import DataFrame
+    """Same as `DataFrame.mapInArrow`, which needs pandas in PySpark 4.3; Spark Connect needs pandas anyway."""
+    from pyspark.sql.classic.dataframe import DataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
+    if not isinstance(rows, DataFrame):
+        return rows.mapInArrow(function, schema)
     mapping = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column: Any = mapping(*(rows[_quoted(name)] for name in rows.columns))
     java_rows: Any = rows._jdf
