@@ -166,7 +166,7 @@ def test_running_pipeline_is_listed_shown_and_stopped(tmp_path: Path) -> None:
             f"state     running (pid {process.pid})",
             f"file      {tmp_path / 'orders.toml'}",
         ]
-        assert shown[-3].split() == ["table", "running", "1234", "1200", "5", "7", "80", "ms"]
+        assert shown[-3].split() == ["table", "running", "1234", "1200", "-", "-", "5", "7", "80", "ms"]
         assert shown[-1] == "34 dead letters"
         told = json.loads(good(tmp_path, "pipeline", "status", "orders", "--json"))
         assert (told["name"], told["state"], told["pid"]) == ("orders", "running", process.pid)

@@ -45,15 +45,21 @@ def _progress(progress: Mapping[str, object]) -> list[str]:
     rows = [_query(query) for query in queries if isinstance(query, Mapping)]
     return [
         "",
-        *table(["QUERY", "STATE", "ROWS IN", "ROWS OUT", "LAG", "BATCHES", "LAST BATCH"], rows),
+        *table(["QUERY", "STATE", "ROWS IN", "ROWS OUT", "IN/S", "MB/S", "LAG", "BATCHES", "LAST BATCH"], rows),
         *_losses(progress),
     ]
 
 
 def _query(query: Mapping[str, object]) -> tuple[object, ...]:
-    keys = ("name", "state", "rows_in", "rows_out", "lag", "batches")
+    counts = [_shown(query.get(key)) for key in ("name", "state", "rows_in", "rows_out")]
+    rates = [_rate(query.get("rows_in_per_second"), 1), _rate(query.get("bytes_in_per_second"), 1_000_000)]
     duration_ms = query.get("batch_duration_ms")
-    return (*(_shown(query.get(key)) for key in keys), "-" if duration_ms is None else f"{duration_ms} ms")
+    rest = [_shown(query.get(key)) for key in ("lag", "batches")]
+    return (*counts, *rates, *rest, "-" if duration_ms is None else f"{duration_ms} ms")
+
+
+def _rate(per_second: object, unit: int) -> str:
+    return f"{per_second / unit:,.1f}" if isinstance(per_second, int | float) else "-"
 
 
 def _losses(progress: Mapping[str, object]) -> list[str]:

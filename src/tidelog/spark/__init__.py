@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-__all__ = ["session", "table"]
+__all__ = ["session", "table", "watch"]
 
 if TYPE_CHECKING:
+    from tidelog.spark.query_watch import watch
     from tidelog.spark.spark_session import session
     from tidelog.spark.tables import table
 
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> object:
         from tidelog.spark.tables import table
 
         return table
+    if name == "watch":
+        from tidelog.spark.query_watch import watch
+
+        return watch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

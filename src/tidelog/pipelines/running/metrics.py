@@ -63,6 +63,15 @@ METRICS: tuple[Metric, ...] = (
         "Rows written per second, over the last ten seconds.",
         _each_query(lambda query: query.rows_out_per_second),
     ),
+    Metric(
+        "bytes_read_total", "counter", "Bytes of the record values read.", _each_query(lambda query: query.bytes_in)
+    ),
+    Metric(
+        "bytes_read_per_second",
+        "gauge",
+        "Bytes of record values read per second, over the last ten seconds.",
+        _each_query(lambda query: query.bytes_in_per_second),
+    ),
     Metric("batches_total", "counter", "Micro-batches since the start.", _each_query(lambda query: query.batches)),
     Metric("batch_duration_seconds", "gauge", "Duration of the last micro-batch.", _each_query(_seconds)),
     Metric("lag", "gauge", "Records of the partition that have not been read yet.", _each_partition),

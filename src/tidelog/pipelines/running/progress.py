@@ -51,6 +51,9 @@ class QueryProgress:
     rows_out: int = 0
     rows_in_per_second: float = 0.0
     rows_out_per_second: float = 0.0
+    bytes_in: int = 0
+    """Of record values; 0 for queries that do not count them."""
+    bytes_in_per_second: float = 0.0
     state_rows: int = 0
     state_bytes: int = 0
     bad_records: Mapping[str, int] = field(default_factory=dict)
@@ -120,6 +123,7 @@ class QueryMeter:
         self.restarts = 0
         self._read = _Rate(started_s)
         self._written = _Rate(started_s)
+        self._bytes = _Rate(started_s)
         self._batches = 0
         self._batch_id: int | None = None
         self._duration_ms: int | None = None
@@ -146,6 +150,7 @@ class QueryMeter:
         observed = event.get("observedMetrics", {})
         self._read.add(event.get("numInputRows", 0), now_s)
         self._written.add(observed.get(WRITTEN, {}).get("rows") or 0, now_s)
+        self._bytes.add(bytes_of(observed), now_s)
         for source, count in bad_records_of(observed).items():
             self._bad_records[source] = self._bad_records.get(source, 0) + count
         for expectation, count in violations_of(observed).items():
@@ -174,6 +179,8 @@ class QueryMeter:
             rows_out=self._written.total,
             rows_in_per_second=self._read.per_second(now_s),
             rows_out_per_second=self._written.per_second(now_s),
+            bytes_in=self._bytes.total,
+            bytes_in_per_second=self._bytes.per_second(now_s),
             state_rows=self._state_rows,
             state_bytes=self._state_bytes,
             bad_records=dict(self._bad_records),
@@ -218,6 +225,10 @@ def bad_records_of(observed: Mapping[str, Any]) -> dict[str, int]:
         for name, counts in observed.items()
         if name.startswith(SOURCE_PREFIX)
     }
+
+
+def bytes_of(observed: Mapping[str, Any]) -> int:
+    return sum(counts.get("bytes") or 0 for name, counts in observed.items() if name.startswith(SOURCE_PREFIX))
 
 
 def violations_of(observed: Mapping[str, Any]) -> dict[str, int]:

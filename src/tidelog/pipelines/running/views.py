@@ -188,7 +188,8 @@ def counted(parsed: "DataFrame", source: str) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812
 
     rows, bad = F.count(F.lit(1)).alias("rows"), F.count("_error").alias("bad")
-    return parsed.observe(f"{SOURCE_PREFIX}{source}", rows, bad)
+    size = F.sum(F.octet_length("_value")).alias("bytes")
+    return parsed.observe(f"{SOURCE_PREFIX}{source}", rows, bad, size)
 
 
 def good_rows(parsed: "DataFrame", bad_records: BadRecords) -> "DataFrame":
