@@ -4,12 +4,15 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from tidelog.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, UnknownTopicOrPartition
-from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.deadlines import Deadlines
 from tidelog.runtime.purgatory import Purgatory
 from tidelog.runtime.randomness import SeededRandomness
+from tidelog.server import fetch_sessions
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.fetch_sessions import FetchSessionCache, SessionFetch
 from tidelog.server.fetching import Reader
@@ -153,3 +156,30 @@ def test_sessions_that_nobody_uses_are_forgotten_though_there_is_room() -> None:
     assert cache.knows(new)
     assert not any(map(cache.knows, abandoned))
     assert cache.sessions.statistics().evictions == 5
+
+
+def test_sessions_of_clients_hold_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "MAX_CLIENT_PARTITIONS", 10)
+    cache = Cache(slots=100)
+    first, second = cache.open(6), cache.open(4)
+    assert first
+    assert second
+    assert cache.open(1) == 0, "as if there were no slot"
+    assert cache.open(1000, FOLLOWER), "brokers are few, and need theirs"
+    cache.use(first, 1)
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.use(second, 1, grow_to=5)
+    assert not cache.knows(second)
+    assert cache.open(4), "its partitions count no more"
+    assert cache.open(1) == 0
+
+
+def test_partitions_that_a_client_forgets_count_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "MAX_CLIENT_PARTITIONS", 10)
+    cache = Cache(slots=100)
+    first = cache.open(10)
+    forgotten = [ForgottenTopic(topic="t", partitions=list(range(4)))]
+    request = FetchRequest(session_id=first, session_epoch=1, topics=[], forgotten_topics_data=forgotten)
+    cache.sessions.begin(request, reader_of(CONSUMER))
+    assert cache.open(5) == 0
+    assert cache.open(4)

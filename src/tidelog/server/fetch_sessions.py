@@ -38,6 +38,10 @@ LAST_EPOCH = 2**31 - 1
 EVICTION_S = 120.0
 """Age without use at which a session is evicted, and age at which a larger session may evict it."""
 
+MAX_CLIENT_PARTITIONS = 2**16
+"""Partitions in all sessions of clients together, about 40 MB. The slots alone would allow gigabytes. Above this a
+client gets no session, as if there were no slot: its fetches name all partitions."""
+
 CachedPartitionKey: TypeAlias = tuple[str | Uuid, int]
 EvictableKey: TypeAlias = tuple[bool, int, int]
 """Privileged, number of partitions, session id: the lowest key is evicted first."""
@@ -146,6 +150,7 @@ class FetchSession:
     """The partitions of one reader, and the dirty ones among them in order."""
 
     __slots__ = (
+        "counted_partitions",
         "created_at",
         "dirty",
         "entries",
@@ -168,6 +173,7 @@ class FetchSession:
         self.epoch = FULL_EPOCH
         self.created_at = self.used_at = now
         self.is_closed = False
+        self.counted_partitions = 0
         self.rank: tuple[EvictableKey, bool] | None = None
         self.entries: dict[CachedPartitionKey, CachedPartition] = {}
         self.dirty: dict[CachedPartition, None] = {}
@@ -298,6 +304,10 @@ def _is_error_or_divergence(data: PartitionData) -> bool:
     return data.error_code != NO_ERROR or data.diverging_epoch is not None
 
 
+def _partition_count(request: FetchRequest) -> int:
+    return sum(len(topic.partitions) for topic in request.topics)
+
+
 class FetchSessionStatistics(NamedTuple):
     sessions: int
     partitions: int
@@ -319,6 +329,7 @@ class FetchSessionCache:
         self._evictable_by_all: list[EvictableKey] = []
         self._evictable_by_privileged: list[EvictableKey] = []
         self._evictions = 0
+        self._client_partitions = 0
 
     def statistics(self) -> FetchSessionStatistics:
         return FetchSessionStatistics(
@@ -343,6 +354,9 @@ class FetchSessionCache:
             raise InvalidFetchSessionEpoch
         if reader.uses_topic_ids != session.uses_topic_ids:
             raise FetchSessionTopicIdError
+        if request.topics and not self._has_room(reader, request):
+            self._remove(session)
+            raise FetchSessionIdNotFound
         # Responses leave in order: the waiting fetch must complete before this one can be answered.
         session.complete_waiting_fetches()
         session.advance()
@@ -358,8 +372,10 @@ class FetchSessionCache:
         if earlier is not None:
             self._remove(earlier)
         self._remove_abandoned()
-        size = sum(len(topic.partitions) for topic in request.topics)
-        if request.session_epoch == FINAL_EPOCH or not size or not self._try_evict(reader.is_follower, size):
+        size = _partition_count(request)
+        if request.session_epoch == FINAL_EPOCH or not size or not self._has_room(reader, request):
+            return SessionlessFetch(request, reader)
+        if not self._try_evict(reader.is_follower, size):
             return SessionlessFetch(request, reader)
         session = FetchSession(self._new_id(), reader, self._purgatory, self._clock.monotonic())
         session.advance()
@@ -367,6 +383,10 @@ class FetchSessionCache:
         self._sessions[session.id] = session
         self._touch(session)
         return SessionFetch(request, reader, session, is_full=True)
+
+    def _has_room(self, reader: Reader, request: FetchRequest) -> bool:
+        """Brokers are few, and need their sessions."""
+        return reader.is_follower or self._client_partitions + _partition_count(request) <= MAX_CLIENT_PARTITIONS
 
     def _new_id(self) -> int:
         while True:
@@ -397,6 +417,7 @@ class FetchSessionCache:
 
     def _touch(self, session: FetchSession) -> None:
         now = self._clock.monotonic()
+        self._count(session)
         session.used_at = now
         self._sessions.move_to_end(session.id)
         rank = (session.is_privileged, len(session.entries), session.id)
@@ -421,3 +442,9 @@ class FetchSessionCache:
         del self._sessions[session.id]
         self._forget_rank(session)
         session.close()
+        self._count(session)
+
+    def _count(self, session: FetchSession) -> None:
+        if not session.is_privileged:
+            self._client_partitions += len(session.entries) - session.counted_partitions
+            session.counted_partitions = len(session.entries)
