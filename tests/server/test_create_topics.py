@@ -25,7 +25,7 @@ from tidelog.protocol.messages.create_topics import (
 )
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.runtime.virtual_time import run_virtually
-from tidelog.server.handlers.create_topics import MAX_TOPICS_WITH_SETTINGS
+from tidelog.server.handlers.create_topics import MAX_TOPICS_WITH_SETTINGS, create_topics_of_brokers
 from tidelog.types import ZERO_UUID
 
 VERSIONS = range(2, 8)
@@ -262,6 +262,16 @@ def test_answers_about_even_more_topics_leave_their_settings_out() -> None:
         assert {result.error_code for result in response.topics} == {0}
 
     with_broker(scenario)
+
+
+def test_a_broker_that_creates_topics_itself_is_told_no_settings() -> None:
+    async def main() -> None:
+        async with World().broker() as broker:
+            request = CreateTopicsRequest(topics=[topic("t")], timeout_ms=10_000)
+            response = await create_topics_of_brokers(request, broker._services)
+            assert [(result.error_code, result.configs) for result in response.topics] == [(0, [])]
+
+    run_virtually(main())
 
 
 def test_who_creates_internal_topics_does_not_depend_on_what_clients_call_themselves() -> None:

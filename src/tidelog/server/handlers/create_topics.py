@@ -137,7 +137,9 @@ async def _create_here(request: CreateTopicsRequest, services: Services) -> Crea
             services, lambda image: all(has_leaders(image, topic) for topic in created), request.timeout_ms
         )
         outcomes = [_timed_out_unless_applied(outcome, services, request.timeout_ms) for outcome in outcomes]
-    configs = _ResponseConfigs(services) if len(outcomes) <= MAX_TOPICS_WITH_SETTINGS else None
+    # Brokers that create topics themselves do not read the configs, which take most of the time of a large response.
+    is_for_client = request.broker_id == NO_BROKER
+    configs = _ResponseConfigs(services) if is_for_client and len(outcomes) <= MAX_TOPICS_WITH_SETTINGS else None
     results = await services.turns.each(outcomes, lambda each: _result(each, configs))
     return CreateTopicsResponse(topics=results)
 
