@@ -402,3 +402,18 @@ class TestTransactions:
             assert found == [IllegalGeneration.code]
 
         with_broker(scenario)
+
+
+def test_all_offsets_of_a_group_that_is_named_repeatedly_are_returned_once() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await prepare(client)
+        await commit(client, (0, 5))
+        named = OffsetFetchRequestGroup(GROUP, None, -1, [OffsetFetchRequestTopics(TOPIC, ZERO_UUID, [1])])
+        groups = [OffsetFetchRequestGroup(GROUP, None, -1, None)] * 1000 + [named, named]
+        response = await client.ask(OffsetFetchRequest(groups=groups), 9, OffsetFetchResponse)
+        found = [
+            [each.partition_index for topic in group.topics for each in topic.partitions] for group in response.groups
+        ]
+        assert found == [[0], [1], [1]]
+
+    with_broker(scenario)

@@ -1,5 +1,7 @@
 """OffsetFetch (API key 9): returns committed offsets of groups."""
 
+from collections.abc import Iterable
+
 from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.image import ClusterImage
 from tidelog.errors import (
@@ -35,7 +37,7 @@ GROUP_ERROR_FROM_VERSION = 2
 
 def handle_offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Promised[OffsetFetchResponse]:
     image, uses_ids = context.services.cluster.image, context.version >= TOPIC_IDS_FROM_VERSION
-    groups = request.groups if context.version >= GROUPS_FROM_VERSION else [_only_group(request)]
+    groups = _distinct(request.groups) if context.version >= GROUPS_FROM_VERSION else [_only_group(request)]
     unknown = [_extract_unknown(group, image) for group in groups] if uses_ids else []
 
     def finish(parts: list[OffsetFetchResponse]) -> OffsetFetchResponse:
@@ -88,6 +90,19 @@ def _without_denied_topics(
             denied = context.denied(Operation.DESCRIBE, ResourceType.TOPIC, names, is_logged=False)
             group.topics = [topic for topic in group.topics if topic.name not in denied] + rejected
     return response
+
+
+def _distinct(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """All offsets of a group are returned once: a request names a group thousands of times in a few kilobytes."""
+    complete: set[str] = set()
+    distinct = []
+    for group in groups:
+        if group.topics is None:
+            if group.group_id in complete:
+                continue
+            complete.add(group.group_id)
+        distinct.append(group)
+    return distinct
 
 
 def _failed(group_id: str, error: KafkaError) -> OffsetFetchResponse:
