@@ -15,7 +15,7 @@ from tidelog.runtime.turns import Turns
 RESOLUTION_S = 0.005
 
 MAX_AT_ONCE = 64
-"""If more deadlines of a bucket are due, they expire in slices."""
+"""If more deadlines are due, the rest of them expire in slices."""
 
 DeadlineKey: TypeAlias = tuple[int, int]
 
@@ -26,7 +26,7 @@ class Deadlines:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, resolution_s: float = RESOLUTION_S, turns: Turns | None = None
     ) -> None:
-        """With `turns`, many deadlines of one bucket expire in slices."""
+        """With `turns`, many deadlines that are due together expire in slices."""
         self._loop = loop
         self._turns = turns
         self._expiring: deque[DeadlineKey] = deque()
@@ -64,10 +64,11 @@ class Deadlines:
 
     def _expire(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now, due = self._loop.time(), 0
         while self._bucket_heap and self._bucket_heap[0] * self._resolution_s <= now:
             bucket = heapq.heappop(self._bucket_heap)
-            if self._turns is not None and len(self._buckets[bucket]) > MAX_AT_ONCE:
+            due += len(self._buckets[bucket])
+            if self._turns is not None and self._buckets[bucket] and due > MAX_AT_ONCE:
                 if not self._expiring:
                     self._turns.queue(self._expire_some)
                 self._expiring.extend((bucket, number) for number in self._buckets[bucket])

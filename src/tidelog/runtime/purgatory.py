@@ -101,7 +101,7 @@ class Purgatory:
     def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines, turns: Turns | None = None) -> None:
         self._loop = loop
         self._deadlines = deadlines
-        self._turns = Turns(loop.time) if turns is None else turns
+        self._turns = self.turns = Turns(loop.time) if turns is None else turns
         self._changed: dict[Watchers, None] = {}
         self._crowded: dict[Watchers, int] = {}
         """Keys with many operations, and the changes since their check began; the first is being checked."""
