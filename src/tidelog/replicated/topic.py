@@ -47,7 +47,7 @@ class ReplicatedTopic(Generic[M]):
         self._partition_count = partition_count
         self._shards: dict[int, Shard[M]] = {}
         loop = asyncio.get_running_loop()
-        timers = Deadlines(loop, TIMER_RESOLUTION_S)
+        timers = Deadlines(loop, TIMER_RESOLUTION_S, purgatory.turns)
         self._context = ShardContext(clock, purgatory, timers, commit_timeout_ms, loop.call_soon)
         self._loader = Loader(name, clock, workers)
         replicas.on_leadership_change.append(self._on_leadership_change)
