@@ -1,6 +1,7 @@
 """Attacks by the most costly arguments of requests that are rarely sent, and by state that grows step by step."""
 
 import struct
+import time
 import zlib
 from contextlib import suppress
 from itertools import count
@@ -37,7 +38,8 @@ from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tidelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopic
-from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -65,10 +67,21 @@ from tidelog.protocol.messages.produce import PartitionProduceData, ProduceReque
 from tidelog.protocol.record_batch import CRC_START, HEADER_BYTES, LENGTH_OVERHEAD_BYTES
 from tidelog.protocol.records import Record, build_batch
 
-PREFERRED, UNCLEAN = 0, 1
-MAX_TEXT = 32_767
-COMMON_PROTOCOL = "consumer"
-ATTRIBUTES = struct.Struct(">21xh")
+PREFERRED = 0
+GROUP, TRANSACTION = 0, 1
+COORDINATOR_ATTEMPTS = 50
+
+
+def at_coordinator(attacker: Attacker, key: str, key_type: int = GROUP) -> Attacker:
+    """The same attack on the broker that coordinates this group or transactional id."""
+    request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
+    with Asking(attacker.target.address) as asking:
+        for _ in range(COORDINATOR_ATTEMPTS):
+            (found,) = asking.ask(request, 4, FindCoordinatorResponse).coordinators
+            if found.error_code == 0:
+                return Attacker(attacker.target._replace(address=f"{found.host}:{found.port}"))
+            time.sleep(0.2)
+    raise AssertionError(f"{key} has no coordinator: error {found.error_code}")
 
 
 # -- all partitions, in one request
@@ -157,12 +170,13 @@ def _producers_of_all(attacker: Attacker) -> None:
 # -- groups
 
 
-@attack("offsets-of-groups", "OffsetFetch of all offsets of one group with 5,000, named 16 times")
+@attack("offsets-of-groups", "OffsetFetch of all offsets of one group that is named 16,000 times")
 def _offsets_of_groups(attacker: Attacker) -> None:
     partitions = [OffsetCommitRequestPartition(index, 1, -1, "m" * 100) for index in range(6)]
     commit = OffsetCommitRequest(
         group_id="much", topics=[OffsetCommitRequestTopic(name=attacker.target.topic, partitions=partitions)]
     )
+    attacker = at_coordinator(attacker, "much")
     Attacker(attacker.target._replace(seconds=0.3)).push(attacker.connections(1), frame(commit, 8), reads=True)
     groups = [OffsetFetchRequestGroup(group_id="much", topics=None)] * attacker.scaled(MAX_ELEMENTS)
     attacker.ask_repeatedly(OffsetFetchRequest(groups=groups), 8)
@@ -174,11 +188,12 @@ def _many_members(attacker: Attacker) -> None:
         return frame(
             JoinGroupRequest(
                 group_id="crowd", session_timeout_ms=10_000, rebalance_timeout_ms=60_000, member_id="",
-                protocol_type=COMMON_PROTOCOL, protocols=[JoinGroupRequestProtocol("range", b"%010d" % number * 1000)],
+                protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", b"%010d" % number * 1000)],
             ),
             3,
         )  # fmt: skip
 
+    attacker = at_coordinator(attacker, "crowd")
     sockets = attacker.connections(2000)
     for number in range(attacker.scaled(10_000)):
         if attacker.is_over:
@@ -201,13 +216,13 @@ def _many_consumers(attacker: Attacker) -> None:
             1,
         )  # fmt: skip
 
-    flood(attacker, 20, join)
+    flood(at_coordinator(attacker, "crowd-of-consumers"), 20, join)
 
 
 @attack("leaving-members", "LeaveGroup of 16,000 members who are in no group")
 def _leaving_members(attacker: Attacker) -> None:
     members = [MemberIdentity(member_id=name) for name in names(attacker.scaled(MAX_ELEMENTS))]
-    attacker.ask_repeatedly(LeaveGroupRequest(group_id="g", members=members), 4)
+    at_coordinator(attacker, "g").ask_repeatedly(LeaveGroupRequest(group_id="g", members=members), 4)
 
 
 @attack("deleted-groups", "DeleteGroups of 16,000 groups that do not exist")
@@ -219,7 +234,7 @@ def _deleted_groups(attacker: Attacker) -> None:
 def _deleted_offsets(attacker: Attacker) -> None:
     partitions = [OffsetDeleteRequestPartition(index) for index in range(attacker.scaled(MAX_ELEMENTS))]
     topics = [OffsetDeleteRequestTopic(attacker.target.topic, partitions)]
-    attacker.ask_repeatedly(OffsetDeleteRequest(group_id="g", topics=topics), 0)
+    at_coordinator(attacker, "g").ask_repeatedly(OffsetDeleteRequest(group_id="g", topics=topics), 0)
 
 
 @attack("listed-groups", "ListGroups with 16,000 filters, after as many groups were made as fit into half the time")
@@ -229,9 +244,10 @@ def _listed_groups(attacker: Attacker) -> None:
         topics = [OffsetCommitRequestTopic(name=attacker.target.topic, partitions=partitions)]
         return frame(OffsetCommitRequest(group_id=f"listed-{number}", topics=topics), 8)
 
+    attacker = at_coordinator(attacker, "listed-1")
     flood(Attacker(attacker.target._replace(seconds=attacker.target.seconds / 2)), 10, commit)
-    attacker.ask_repeatedly(ListGroupsRequest(states_filter=names(attacker.scaled(MAX_ELEMENTS))), 4)
-    attacker.ask_repeatedly(ListGroupsRequest(), 4)
+    data = frame(ListGroupsRequest(states_filter=names(attacker.scaled(MAX_ELEMENTS))), 4)
+    attacker.push(attacker.connections(3), data + frame(ListGroupsRequest(), 4), repeat=True, reads=True)
 
 
 # -- transactions
@@ -244,6 +260,7 @@ def _begun(asking: Asking, transactional_id: str) -> InitProducerIdResponse:
 
 @attack("wide-transactions", "AddPartitionsToTxn of 16,000 partitions, most of which do not exist")
 def _wide_transactions(attacker: Attacker) -> None:
+    attacker = at_coordinator(attacker, "wide", TRANSACTION)
     with Asking(attacker.target.address) as asking:
         begun = _begun(asking, "wide")
     topics = [AddPartitionsToTxnTopic(attacker.target.topic, range(attacker.scaled(MAX_ELEMENTS)))]
@@ -262,6 +279,7 @@ def _listed_transactions(attacker: Attacker) -> None:
         request = InitProducerIdRequest(transactional_id=f"{'a' * 200}-{number}", transaction_timeout_ms=60_000)
         return frame(request, 4)
 
+    attacker = at_coordinator(attacker, "wide", TRANSACTION)
     flood(Attacker(attacker.target._replace(seconds=attacker.target.seconds / 2)), 10, init)
     filters = range(attacker.scaled(MAX_ELEMENTS))
     data = frame(ListTransactionsRequest(producer_id_filters=filters), 2)
@@ -303,6 +321,18 @@ def _forgotten_partitions(attacker: Attacker) -> None:
         forgotten_topics_data=forgotten,
     )  # fmt: skip
     attacker.ask_repeatedly(request, 12)
+
+
+@attack("false-followers", "Fetch of somebody who says to be a broker that has just registered again, as many as fit")
+def _false_followers(attacker: Attacker) -> None:
+    def fetch(number: int) -> bytes:
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=1 + number % 3, replica_epoch=2**40 + number),
+            max_wait_ms=0, min_bytes=1, max_bytes=1, topics=[],
+        )  # fmt: skip
+        return frame(request, 15)
+
+    flood(attacker, 20, fetch)
 
 
 # -- logs of very many segments, and lies about compression
