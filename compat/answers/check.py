@@ -40,7 +40,7 @@ CHAPTER_MODULES = (
 
 SETTINGS = {
     "broker.id": "1",
-    "group.initial.rebalance.delay.ms": "300",
+    "group.initial.rebalance.delay.ms": "1000",
     "group.max.size": "4",
     "group.consumer.max.size": "2",
     "group.consumer.heartbeat.interval.ms": "5000",

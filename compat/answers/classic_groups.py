@@ -68,7 +68,7 @@ def dynamic_members(talk: Conversation) -> None:
     first, second, third = talk.line("alpha"), talk.line("beta"), talk.line("gamma")
     one = join_as(talk, "the first is given an id", join(group), 9, first, "first")
     first.send(join(group, one), 9)
-    time.sleep(A_MOMENT_S)
+    wait_until(lambda: state_of(talk, group) == "PreparingRebalance", "the first is there")
     second.send(join(group), 3)
     talk.hear("the first joins", first)
     two = talk.hear("the second joins, v3", second).member_id
@@ -120,7 +120,7 @@ def static_members(talk: Conversation) -> None:
     find_coordinators(talk, GROUP, group)
     first, second, third = talk.line("alpha"), talk.line("beta"), talk.line("gamma")
     first.send(join(group, instance_id="a"), 9)
-    time.sleep(A_MOMENT_S)
+    wait_until(lambda: state_of(talk, group) == "PreparingRebalance", "a is there")
     second.send(join(group, instance_id="b"), 9)
     one = talk.hear("a joins", first).member_id
     talk.name(one, "a")

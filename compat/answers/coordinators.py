@@ -2,14 +2,18 @@
 
 from compat.answers.conversation import Conversation, chapter, wait_until
 from compat.answers.requests import join, leave, offset_commit, sync
+from tidelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
-from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
+from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from tidelog.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 GROUP, TRANSACTION, SHARE_GROUP = 0, 1, 2
 SINGLE_VERSIONS = range(4)
 BATCHED_VERSIONS = range(4, 7)
+
+NOT_YET = {CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code}
 
 
 def find_coordinators(talk: Conversation, key_type: int, *keys: str) -> None:
@@ -21,6 +25,20 @@ def find_coordinators(talk: Conversation, key_type: int, *keys: str) -> None:
         return all(each.error_code == 0 for each in response.coordinators)
 
     wait_until(is_found, "there is a coordinator")
+    wait_until(lambda: _has_loaded(talk, key_type, list(keys)), "the coordinator has loaded")
+
+
+def _has_loaded(talk: Conversation, key_type: int, keys: list[str]) -> bool:
+    """Whoever is found may still have to learn that it is the coordinator, and load what its topic has."""
+    found: list[int] = []
+    if key_type == GROUP:
+        groups = talk.ask_quietly(DescribeGroupsRequest(groups=keys), 5, DescribeGroupsResponse)
+        found = [each.error_code for each in groups.groups]
+    elif key_type == TRANSACTION:
+        request = DescribeTransactionsRequest(transactional_ids=keys)
+        transactions = talk.ask_quietly(request, 0, DescribeTransactionsResponse)
+        found = [each.error_code for each in transactions.transaction_states]
+    return NOT_YET.isdisjoint(found)
 
 
 @chapter("coordinators")
