@@ -22,8 +22,9 @@ others:
 REMARKS = """\
 Beyond that, `format("tidelog")` writes a column `timestamp` as the time of the record, which this version of the
 connector ignores; cuts a batch into `minPartitions` tasks exactly and by `maxRecordsPerPartition`, where the connector
-comes near the one and passes over the other; has `maxBytesPerTrigger`, `driverReadRows` and `fetchBytes`; and has
-neither TLS nor SASL, nor Spark's continuous and real-time triggers, which Spark does not offer to sources in Python. A
+comes near the one and passes over the other; has `maxBytesPerTrigger`, `driverReadRows` and `fetchBytes`; takes
+secrets of TLS and SASL only from the environment or files; and lacks Spark's continuous and real-time triggers, which
+Spark does not offer to sources in Python. A
 checkpoint that the connector began is understood; the connector does not understand those of `format("tidelog")`, in
 which the ids of topics stand beside their offsets.
 """
