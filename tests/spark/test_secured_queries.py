@@ -52,7 +52,7 @@ def test_a_stream_is_written_and_read_without_a_trace_of_its_secrets(
     spark: "SparkSession", options: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = spark.createDataFrame([(str(number).encode(),) for number in range(100)], "value binary")
-    rows.write.format("tidelog").options(**options, topic="secured").save()
+    rows.write.format("tidelog").mode("append").options(**options, topic="secured").save()
     stream = spark.readStream.format("tidelog").options(**options, subscribe="secured", startingOffsets="earliest")
     written = (
         stream.load()
