@@ -22,6 +22,7 @@ from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from tidelog.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tools.apache_kafka import KAFKA_4, ApacheKafka, free_port
 
@@ -116,6 +117,7 @@ def prepare(talk: Guarded) -> Names:
     for kind in (0, 1):
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["anything"])
         wait_until(partial(_has_coordinator, talk, request), "there is a coordinator")
+    wait_until(lambda: _has_producer_ids(talk), "there are producer ids")
     _name_internal_topics(talk)
     _create_rules(talk)
     return Names(topic, created.topics[0].topic_id, missing, group, transactional_id)
@@ -123,6 +125,11 @@ def prepare(talk: Guarded) -> Names:
 
 def _has_coordinator(talk: Guarded, request: FindCoordinatorRequest) -> bool:
     return not talk.ask_quietly(request, 4, FindCoordinatorResponse).coordinators[0].error_code
+
+
+def _has_producer_ids(talk: Guarded) -> bool:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=10_000)
+    return talk.ask_quietly(request, 4, InitProducerIdResponse).error_code == 0
 
 
 def _name_internal_topics(talk: Guarded) -> None:

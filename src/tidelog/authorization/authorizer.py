@@ -128,6 +128,15 @@ class Authorizer:
             return Decision(True, allowing)
         return Decision(not has_rules and self._allow_everyone, has_rules=has_rules)
 
+    def rules_about(self, principal: str, resource: ResourceType, name: str) -> list[AclBinding]:
+        """Rules of the principal for the resource, whatever their host and operation: to explain a decision."""
+        return [
+            AclBinding(pattern, entry)
+            for pattern in self._patterns_of(resource, name)
+            for entry in sorted(self._entries.get(pattern, ()))
+            if entry.principal in (principal, ANY_USER)
+        ]
+
     def _patterns_of(self, resource: ResourceType, name: str) -> Iterator[ResourcePattern]:
         """All patterns that a resource of this name can match, the most specific one first."""
         yield ResourcePattern(resource, name)

@@ -24,6 +24,8 @@ COMMANDS = (
     "consume",
     "group",
     "transaction",
+    "acl",
+    "quota",
     "pipeline",
     "console",
     "audit",
