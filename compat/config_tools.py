@@ -1,6 +1,7 @@
 """Kafka's `kafka-configs` on settings that change while brokers run: thread pools, throttles, and what is refused."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from compat.command_line import ToolBox, tool
 from tests.clients.broker import TidelogCluster
@@ -66,3 +67,33 @@ def refuses_settings(box: ToolBox, cluster: TidelogCluster) -> None:
                 assert words in str(rejected), rejected  # noqa: PT017 - the tool's own output
             else:
                 raise AssertionError(f"{wanted} was accepted")
+
+
+QUOTAS = {
+    ("--entity-type", "users", "--entity-name", "alice"): {"producer_byte_rate": "1048576.0"},
+    ("--entity-type", "users", "--entity-default"): {"consumer_byte_rate": "2097152.0"},
+    ("--entity-type", "clients", "--entity-name", "app"): {"request_percentage": "12.5"},
+    ("--entity-type", "clients", "--entity-default"): {"controller_mutation_rate": "100.0"},
+    (
+        *("--entity-type", "users", "--entity-name", "alice"),
+        *("--entity-type", "clients", "--entity-default"),
+    ): {"producer_byte_rate": "1024.0", "consumer_byte_rate": "2048.0"},
+    ("--entity-type", "ips", "--entity-name", "10.0.0.1"): {"connection_creation_rate": "5.0"},
+}
+
+
+@tool("kafka-configs of quotas of users, client ids and addresses")
+def alters_quotas(box: ToolBox, cluster: TidelogCluster) -> None:
+    for entity, quotas in QUOTAS.items():
+        wanted = [f"{name}={value}" for name, value in quotas.items()]
+        box.configs("--alter", *entity, "--add-config", ",".join(wanted))
+        told = [f"{name}={value}" for name, value in quotas.items()]
+        wait_until(partial(_tells, box, entity, told, len(told)), "all are told")
+    for entity, quotas in QUOTAS.items():
+        box.configs("--alter", *entity, "--delete-config", ",".join(quotas))
+        wait_until(partial(_tells, box, entity, list(quotas), 0), "none is told")
+
+
+def _tells(box: ToolBox, entity: tuple[str, ...], words: list[str], count: int) -> bool:
+    printed = box.configs("--describe", *entity)
+    return sum(each in printed for each in words) == count

@@ -20,6 +20,7 @@ from compat import (
     migration,
     mixed_cluster,
     own_commands,
+    permission_tools,
     reassignment_tools,
     rolling_restart,
     same_zookeeper,
@@ -30,6 +31,7 @@ from compat import (
     written_by_tidelog,
 )
 from compat.answers import check as same_responses
+from compat.answers import permissions
 from compat.answers.check import Comparison
 from compat.foreign import FOREIGN_CLIENTS, ForeignClient
 from compat.matrix import AnyClient, Outcome
@@ -115,6 +117,7 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
     checks[f"`tidelog partition` and `tidelog broker` with three brokers of Kafka {KAFKA_3}"] = own_commands.check_three
     checks[f"`tidelog partition` and `tidelog broker` with Kafka {KAFKA_4}"] = own_commands.check_one
     checks[f"Brokers of Tidelog and Kafka {KAFKA_3} are one cluster, and hold the same bytes"] = mixed_cluster.check
+    checks["kafka-acls of both versions"] = permission_tools.check
     title = f"Brokers of Kafka {KAFKA_3} are replaced by Tidelog one by one, and back, under load"
     checks[title] = migration.check
     return checks
@@ -214,7 +217,7 @@ def main() -> int:
         if not options.no_tools:
             tools = command_line.check()
         if not options.no_answers:
-            responses = same_responses.check()
+            responses = [*same_responses.check(), *permissions.check()]
         if not options.no_files:
             files |= run_file_checks(file_checks())
         if not options.no_spark:

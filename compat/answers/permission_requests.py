@@ -432,6 +432,14 @@ QUESTIONS: Mapping[str, tuple[int, Make]] = {
 """By what is asked: API key, and the request in a version."""
 
 
+LOGGERS = "Kafka lists the loggers of a broker, whose levels are settings there"
+KNOWN_PERMISSIONS = {
+    f"ListConfigResources, v1, by {user}": LOGGERS
+    for user in ("allowed", "notseen", "onlydescribeconfigs", "onlyalterconfigs")
+}
+"""Questions to which the answers differ on purpose, with the reason."""
+
+
 def versions_of(key: int) -> range:
     versions = API_KEYS[key].versions
     return range(versions.first, versions.last + 1)

@@ -4,7 +4,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -115,16 +115,16 @@ def prepare(talk: Guarded) -> Names:
     wait_until(lambda: is_led(talk, topic, 1), "the topic has a leader")
     talk.name(created.topics[0].topic_id, "id of the topic")
     for kind in (0, 1):
-        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["anything"])
-        wait_until(partial(_has_coordinator, talk, request), "there is a coordinator")
+        wait_until(partial(_has_coordinator, talk, kind), "there is a coordinator")
     wait_until(lambda: _has_producer_ids(talk), "there are producer ids")
     _name_internal_topics(talk)
     _create_rules(talk)
     return Names(topic, created.topics[0].topic_id, missing, group, transactional_id)
 
 
-def _has_coordinator(talk: Guarded, request: FindCoordinatorRequest) -> bool:
-    return not talk.ask_quietly(request, 4, FindCoordinatorResponse).coordinators[0].error_code
+def _has_coordinator(talk: Guarded, kind: int) -> bool:
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["anything"])
+    return talk.ask_quietly(request, 4, FindCoordinatorResponse).coordinators[0].error_code == 0
 
 
 def _has_producer_ids(talk: Guarded) -> bool:
@@ -240,21 +240,6 @@ def check() -> list[Comparison]:
             tidelog.kill()
 
 
-def faults(found: Sequence[Comparison], known: Mapping[str, str]) -> list[str]:
-    return [
-        f"{question}: {'; '.join(fields)}"
-        for one in found
-        for question, fields in one.differing.items()
-        if not any(question.startswith(start) for start in known)
-    ]
-
-
-KNOWN: Mapping[str, str] = {
-    "ListConfigResources, v1": "Kafka lists the loggers of brokers; here their levels cannot be set by configs"
-}
-"""Questions, by how they begin, to which the answers differ on purpose, with the reason."""
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compare permissions in Apache Kafka and Tidelog.")
     parser.add_argument("--kafka", help="the address of a running Apache Kafka")
@@ -264,7 +249,7 @@ def main() -> int:
     found = compare_brokers(options.kafka, options.tidelog) if options.kafka else check()
     for one in found:
         print(f"{one.chapter}: {one.questions} questions, {one.questions - len(one.differing)} answered alike")
-    different = faults(found, KNOWN)
+    different = [fault for one in found for fault in one.faults]
     for each in different:
         print(each)
     print(f"{time.monotonic() - started:.0f} s")

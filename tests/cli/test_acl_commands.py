@@ -81,11 +81,11 @@ def test_quotas_from_set_to_unset(cli: CommandLine) -> None:
     assert cli.good("quota", "set", "--user", "alice", "--client-id", "default", "producer_byte_rate=1024") == (
         "changed user alice, client-id <default>: producer_byte_rate=1024\n"
     )
-    cli.good("quota", "set", "--ip", "10.0.0.1", "connection_creation_rate=5")
+    cli.good("quota", "set", "--ip", "10.0.0.1", "connection_creation_rate=5000000")
     shown = cli.good("quota", "list").splitlines()
     assert shown[0].split() == ["USER", "CLIENT", "ID", "ADDRESS", "LIMIT", "VALUE"]
     assert [line.split() for line in shown[1:]] == [
-        ["-", "-", "10.0.0.1", "connection_creation_rate", "5"],
+        ["-", "-", "10.0.0.1", "connection_creation_rate", "5000000"],
         ["alice", "(default)", "-", "producer_byte_rate", "1024"],
     ]
     cli.good("quota", "unset", "--user", "alice", "--client-id", "default", "producer_byte_rate")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tidelog.cli.command_error import CommandError
 from tidelog.client.admin.quota_admin import QuotaAdmin
 from tidelog.client.routing.cluster import Cluster
-from tidelog.quotas.entities import CLIENT_ID, IP, USER, QuotaEntity, QuotaMistake, check_quota, entity_of
+from tidelog.quotas.entities import CLIENT_ID, IP, USER, QuotaEntity, QuotaMistake, check_quota, entity_of, quota_text
 from tidelog.terminal.tables import table
 
 EVERYBODY = "default"
@@ -35,7 +35,7 @@ async def list_(cluster: Cluster, options: argparse.Namespace) -> None:
         print(json.dumps([{**entity.parts, "quotas": quotas} for entity, quotas in found.items()]))
         return
     rows = sorted(
-        (*(_shown(entity, kind) for kind in (USER, CLIENT_ID, IP)), key, f"{value:g}")
+        (*(_shown(entity, kind) for kind in (USER, CLIENT_ID, IP)), key, quota_text(value))
         for entity, quotas in found.items()
         for key, value in quotas.items()
     )
@@ -49,7 +49,9 @@ async def _change(
     if options.json:
         print(json.dumps({**entity.parts, "quotas": quotas}))
         return
-    text = ", ".join(f"{key} is unset" if value is None else f"{key}={value:g}" for key, value in quotas.items())
+    text = ", ".join(
+        f"{key} is unset" if value is None else f"{key}={quota_text(value)}" for key, value in quotas.items()
+    )
     print(f"changed {entity}: {text}")
 
 

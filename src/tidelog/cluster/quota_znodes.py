@@ -58,7 +58,3 @@ def quotas_of(configs: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, fl
         if value > 0:
             found[key] = value
     return found
-
-
-def quota_text(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(value)

@@ -91,6 +91,10 @@ def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
         raise QuotaMistake(f"{key} cannot be a fractional value.")
 
 
+def quota_text(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
 class AppliedQuota(NamedTuple):
     """The quota of a client, and who shares it."""
 

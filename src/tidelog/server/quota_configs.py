@@ -15,6 +15,7 @@ from tidelog.quotas.entities import (
     QuotaMistake,
     QuotaTable,
     check_quota,
+    quota_text,
 )
 from tidelog.store.interface import BadVersion, Create, Node, NodeExists, NoNode, Set, Store
 
@@ -93,7 +94,7 @@ class QuotaConfigs:
             if value is None:
                 configs.pop(key, None)
             else:
-                configs[key] = quota_znodes.quota_text(value)
+                configs[key] = quota_text(value)
         if node is None and not configs:
             return True
         data = znodes.encode_config(configs)
