@@ -1,10 +1,13 @@
 """Changes of broker settings while it runs, bounded by what it runs with, as Apache Kafka 4.3.1 bounds them."""
 
+from dataclasses import replace
+
 import pytest
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.dynamic_changes import check_dynamic_change
 from tidelog.errors import InvalidConfig, InvalidRequest
+from tidelog.runtime.tls_context import check_certificates
 
 RUNNING = BrokerSettings(num_replica_fetchers=4)
 
@@ -81,3 +84,10 @@ def test_min_isr_is_the_same_for_all_brokers() -> None:
 def test_what_was_wrong_before_does_not_stop_a_change_of_something_else() -> None:
     running = BrokerSettings(max_connections=0, log_roll_ms=0)
     check_dynamic_change(running, {"message.max.bytes": "5000"}, for_one_broker=False)
+
+
+def test_the_rate_of_connections_of_one_listener_needs_no_certificate() -> None:
+    changed = {"listener.name.plaintext.max.connection.creation.rate": "5"}
+    check_certificates(BrokerSettings(), changed)
+    settings = replace(BrokerSettings(), listener_overrides=changed)
+    assert settings.for_listener("PLAINTEXT").max_connection_creation_rate == 5

@@ -48,3 +48,7 @@ def test_a_bucket_is_full_at_first_and_refills() -> None:
     assert bucket.throttle_s(2, now_s=0) == 4
     assert bucket.throttle_s(2, now_s=4) == 0
     assert bucket.tokens(2, now_s=1000) == 22
+
+
+def test_a_bound_of_nothing_is_a_pause_of_all_windows() -> None:
+    assert SampledRate(11, 1).throttle_s(0, now_s=0) == 10

@@ -523,6 +523,8 @@ def test_denials_and_changes_are_lines_of_the_audit_log(caplog: pytest.LogCaptur
         await guarded.admin.create_topic("orders")
         for _ in range(100):
             await guarded.alice.produce("orders", b"a")
+        await guarded.admin.produce("x\ndenied principal=User:bob", b"a")
+        await guarded.allow(Operation.WRITE, ResourceType.TOPIC, "x\ndenied principal=User:bob")
         await guarded.allow(Operation.WRITE, ResourceType.TOPIC, "orders")
 
     with caplog.at_level(logging.INFO, logger="tidelog.audit"):
@@ -534,4 +536,5 @@ def test_denials_and_changes_are_lines_of_the_audit_log(caplog: pytest.LogCaptur
         "denied principal=User:alice host=client listener=PLAINTEXT operation=Write resource=Topic:orders"
         " client_id=test"
     )
+    assert not any("\n" in line for line in lines)
     assert "ACL created by=User:admin acl=Allow Write to User:alice from any host on Topic orders" in lines

@@ -218,7 +218,14 @@ def test_an_address_that_connects_too_often_is_kept_waiting_and_closed() -> None
     with_broker(scenario)
 
 
-def test_new_connections_of_a_broker_wait_for_their_turn() -> None:
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"max_connection_creation_rate": 1},
+        {"listener_overrides": {"listener.name.clients.max.connection.creation.rate": "1"}},
+    ],
+)
+def test_new_connections_of_a_broker_or_listener_wait_for_their_turn(limit: dict[str, object]) -> None:
     async def main() -> None:
         world = World()
         listeners = ("CLIENTS://127.0.0.1:9092", "BROKERS://127.0.0.1:9093")
@@ -226,7 +233,7 @@ def test_new_connections_of_a_broker_wait_for_their_turn() -> None:
             listeners=listeners,
             listener_security_protocol_map="CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
             inter_broker_listener_name="BROKERS",
-            max_connection_creation_rate=1,
+            **limit,
         ):
             clients = [await world.connect(str(number)) for number in range(12)]
             began_s = world.clock.monotonic()

@@ -52,7 +52,8 @@ class QuotaSettings(AuthorizationSettings):
         default=INT_MAX,
         at_least=0,
         update=UpdateMode.CLUSTER_WIDE,
-        doc="New connections per second on the listeners for clients; further ones wait.",
+        doc="New connections per second on the listeners for clients; further ones wait. Also for one listener:"
+        " `listener.name.<listener>.max.connection.creation.rate`.",
     )
     quota_window_num: int = setting(
         default=11, at_least=1, doc="Number of windows over which the rates of clients and connections are taken."

@@ -13,6 +13,8 @@ STORE_TYPES = ("JKS", "PKCS12", "PEM")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 PASSWORD = ConfigType.PASSWORD
 PER_BROKER = UpdateMode.PER_BROKER
+CONNECTION_RATE = "max.connection.creation.rate"
+"""Not of TLS, but also set for single listeners."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
@@ -98,9 +100,12 @@ def ssl_setting_names() -> frozenset[str]:
 
 
 def split_listener_name(name: str) -> tuple[str, str] | None:
-    """Listener and setting in `listener.name.<listener>.ssl...`; None if it is something else."""
+    """Listener and setting in `listener.name.<listener>.ssl...`, or its rate of connections; None for others."""
     if not name.startswith("listener.name."):
         return None
+    listener = name.removeprefix("listener.name.").removesuffix(f".{CONNECTION_RATE}")
+    if name.endswith(f".{CONNECTION_RATE}"):
+        return listener.upper(), CONNECTION_RATE
     listener, dot, rest = name.removeprefix("listener.name.").partition(".ssl.")
     setting_name = f"ssl.{rest}"
     if not dot or not listener or setting_name not in ssl_setting_names():

@@ -23,7 +23,7 @@ class ConnectionRates:
 
     def reconfigure(self, bound: float, listener_bounds: Mapping[str, float]) -> None:
         self._bound = bound
-        self._listener_bounds = dict(listener_bounds)
+        self._listener_bounds = {name: found for name, found in listener_bounds.items() if found < UNLIMITED}
 
     def use(self, table: QuotaTable) -> None:
         """The quotas of addresses, which are known only later."""

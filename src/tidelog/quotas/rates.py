@@ -35,6 +35,8 @@ class SampledRate:
     def throttle_s(self, bound: float, now_s: float) -> float:
         """How long nothing may be recorded until the rate is within the bound again; 0 if it is."""
         rate = self.per_second(now_s)
+        if bound <= 0:
+            return self._span_s(now_s)
         return max((rate - bound) / bound * self._span_s(now_s), 0.0)
 
     def _span_s(self, now_s: float) -> float:

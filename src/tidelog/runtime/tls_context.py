@@ -175,7 +175,8 @@ def _read_pkcs12(path: str, data: bytes, password: str | None) -> KeyMaterial:
 
 def check_certificates(settings: BrokerSettings, changed: Mapping[str, str]) -> None:
     """Raises InvalidRequest if a listener could not be used with these settings of listeners."""
-    listeners = {found[0] for name in changed if (found := split_listener_name(name)) is not None}
+    named = map(split_listener_name, changed)
+    listeners = {found[0] for found in named if found is not None and found[1].startswith("ssl.")}
     wanted = replace(settings, listener_overrides={**settings.listener_overrides, **changed})
     for listener in sorted(listeners):
         try:

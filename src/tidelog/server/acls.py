@@ -21,6 +21,7 @@ from tidelog.cluster import acl_znodes
 from tidelog.cluster.znode_json import MalformedNode
 from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.errors import InvalidRequest, KafkaError, RequestTimedOut
+from tidelog.server.denial_log import shown
 from tidelog.store.interface import (
     BadVersion,
     Create,
@@ -195,7 +196,7 @@ class Acls:
                 failures[pattern] = error.as_value()
             else:
                 for entry in entries:
-                    audit.info("ACL created by=%s acl=%s", author, AclBinding(pattern, entry))
+                    audit.info("ACL created by=%s acl=%s", shown(author), shown(str(AclBinding(pattern, entry))))
         await self._take_effect()
         return [outcome or failures.get(binding.pattern) for binding, outcome in zip(bindings, outcomes, strict=True)]
 
@@ -210,7 +211,7 @@ class Acls:
                 continue
             selected = [each for _, each in matching]
             for entry in await self._change(pattern, lambda current, by=selected: _kept(current, by)):  # type: ignore[misc]
-                audit.info("ACL deleted by=%s acl=%s", author, AclBinding(pattern, entry))
+                audit.info("ACL deleted by=%s acl=%s", shown(author), shown(str(AclBinding(pattern, entry))))
                 for index, each in matching:
                     if each.matches_entry(entry):
                         deleted[index].append(AclBinding(pattern, entry))

@@ -391,7 +391,13 @@ class ConnectionRegistry:
         self._max_connections = settings.max_connections
         self._max_connections_per_ip = settings.max_connections_per_ip
         self._overrides_per_ip = parse_overrides_per_ip(settings.max_connections_per_ip_overrides)
-        self.rates.reconfigure(settings.max_connection_creation_rate, {})
+        self.rates.reconfigure(
+            settings.max_connection_creation_rate,
+            {
+                endpoint.listener_name: settings.for_listener(endpoint.listener_name).max_connection_creation_rate
+                for endpoint in settings.endpoints
+            },
+        )
 
     def rejection(self, host: str) -> str | None:
         """Why a connection from this host is refused now; None if it is accepted."""

@@ -8,6 +8,7 @@ from tidelog.server.session import Session
 
 logger = logging.getLogger("tidelog.audit")
 
+MAX_SHOWN_CHARACTERS = 250
 DENIALS_PER_MINUTE = 30
 """Lines for each principal: a client that retries without end must not fill the disk."""
 
@@ -25,11 +26,17 @@ class DenialLog:
         if self._limit.should_log(principal):
             logger.warning(
                 "denied principal=%s host=%s listener=%s operation=%s resource=%s:%s client_id=%s",
-                principal,
+                shown(principal),
                 session.host,
                 session.listener,
                 operation.title,
                 resource.title,
-                name,
-                client_id,
+                shown(name),
+                shown(client_id or ""),
             )
+
+
+def shown(text: str) -> str:
+    """Text of a client in one line, without control characters, limited in length."""
+    limited = text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
+    return ascii(limited)[1:-1]

@@ -291,6 +291,8 @@ def _reject(response_type: type[Response], request: Request, error: KafkaError) 
     """The response to a request that is denied as a whole. Handlers whose response has no error code have their own."""
     response = response_type()
     response.error_code = error.code  # type: ignore[attr-defined]
+    if hasattr(response, "error_message"):
+        response.error_message = error.message
     return response
 
 

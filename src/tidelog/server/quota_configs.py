@@ -17,6 +17,7 @@ from tidelog.quotas.entities import (
     check_quota,
     quota_text,
 )
+from tidelog.server.denial_log import shown
 from tidelog.store.interface import BadVersion, Create, Node, NodeExists, NoNode, Set, Store
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,9 @@ class QuotaConfigs:
         with store_errors_for_clients():
             for _ in range(MAX_ATTEMPTS):
                 if await self._write(path, changes):
-                    audit.info("quotas changed by=%s entity=%s quotas=%s", author, entity, dict(changes))
+                    audit.info(
+                        "quotas changed by=%s entity=%s quotas=%s", shown(author), shown(str(entity)), dict(changes)
+                    )
                     await self.load(self._store(), [path])
                     return
         raise RequestTimedOut(f"the quotas of {entity} kept changing")
