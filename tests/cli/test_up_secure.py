@@ -86,12 +86,12 @@ def test_nobody_gets_in_uninvited(cluster: LocalCluster) -> None:
         "log_level": "0",
     }
     with pytest.raises(KafkaException):
-        AdminClient(between_brokers).list_topics(timeout=2)
+        AdminClient(dict(between_brokers)).list_topics(timeout=2)
 
 
 def test_tools_of_librdkafka_take_their_file(cluster: LocalCluster) -> None:
     settings = {each.key: each.value for each in parse_properties((cluster.data / "librdkafka.properties").read_text())}
-    assert len(AdminClient(settings).list_topics(timeout=20).brokers) == 2
+    assert len(AdminClient(dict(settings)).list_topics(timeout=20).brokers) == 2
 
 
 def test_users_and_what_they_may_do(cluster: LocalCluster) -> None:

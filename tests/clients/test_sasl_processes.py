@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.certificates import Authority, Certificate
 from tests.clients.broker import TidelogProcess
@@ -149,7 +150,9 @@ def test_hostile_handshakes_disturb_nobody(cluster: SecureBrokers) -> None:
         with suppress(OSError), socket.create_connection(address, 5) as connection:
             connection.sendall(data[: chance.randrange(1, len(data) + 1)])
         if index % 100 == 0:
-            producer.produce("t", str(index).encode(), on_delivery=lambda _, message: delivered.append(message.value()))
+            producer.produce(
+                "t", str(index).encode(), on_delivery=lambda _, message: delivered.append(message.value() or b"")
+            )
             producer.poll(0)
     context = ssl.create_default_context(cafile=str(cluster.authority))
     for _ in range(100):

@@ -74,7 +74,7 @@ def test_one_line_adds_it_to_a_session(spark: "SparkSession", tmp_path: "Path") 
         rows = spark.readStream.schema("value string").text(str(tmp_path / "in"))
         writer = rows.writeStream.format("noop").queryName("lines").option("checkpointLocation", str(tmp_path / "c"))
         writer.trigger(availableNow=True).start().awaitTermination()
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     finally:
         spark.streams.removeListener(seen)
     (query,) = [query for query in seen.progress().queries if query.name == "lines"]

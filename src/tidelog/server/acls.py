@@ -38,7 +38,7 @@ from tidelog.store.interface import (
 )
 
 logger = logging.getLogger(__name__)
-audit = logging.getLogger("tidelog.audit")
+audit_logger = logging.getLogger("tidelog.audit")
 
 RETRY_PAUSE_S = 0.5
 MAX_ATTEMPTS = 10
@@ -196,7 +196,7 @@ class Acls:
                 failures[pattern] = error.as_value()
             else:
                 for entry in entries:
-                    audit.info("ACL created by=%s acl=%s", shown(author), shown(str(AclBinding(pattern, entry))))
+                    audit_logger.info("ACL created by=%s acl=%s", shown(author), shown(str(AclBinding(pattern, entry))))
         await self._take_effect()
         return [outcome or failures.get(binding.pattern) for binding, outcome in zip(bindings, outcomes, strict=True)]
 
@@ -211,7 +211,7 @@ class Acls:
                 continue
             selected = [each for _, each in matching]
             for entry in await self._change(pattern, lambda current, by=selected: _kept(current, by)):  # type: ignore[misc]
-                audit.info("ACL deleted by=%s acl=%s", shown(author), shown(str(AclBinding(pattern, entry))))
+                audit_logger.info("ACL deleted by=%s acl=%s", shown(author), shown(str(AclBinding(pattern, entry))))
                 for index, each in matching:
                     if each.matches_entry(entry):
                         deleted[index].append(AclBinding(pattern, entry))

@@ -21,7 +21,7 @@ from tidelog.server.denial_log import shown
 from tidelog.store.interface import BadVersion, Create, Node, NodeExists, NoNode, Set, Store
 
 logger = logging.getLogger(__name__)
-audit = logging.getLogger("tidelog.audit")
+audit_logger = logging.getLogger("tidelog.audit")
 
 MAX_ATTEMPTS = 10
 
@@ -80,7 +80,7 @@ class QuotaConfigs:
         with store_errors_for_clients():
             for _ in range(MAX_ATTEMPTS):
                 if await self._write(path, changes):
-                    audit.info(
+                    audit_logger.info(
                         "quotas changed by=%s entity=%s quotas=%s", shown(author), shown(str(entity)), dict(changes)
                     )
                     await self.load(self._store(), [path])

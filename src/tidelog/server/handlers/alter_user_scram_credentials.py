@@ -27,7 +27,7 @@ EMPTY_SALT, EMPTY_PASSWORD = "Empty salt", "Empty salted password"
 def reject_alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, error: KafkaError
 ) -> AlterUserScramCredentialsResponse:
-    users = dict.fromkeys(each.name for each in [*request.deletions, *request.upsertions])
+    users = dict.fromkeys([each.name for each in request.deletions] + [each.name for each in request.upsertions])
     results = [AlterUserScramCredentialsResult(user=user, **error_fields(error)) for user in users]
     return AlterUserScramCredentialsResponse(results=results)
 

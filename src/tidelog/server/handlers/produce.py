@@ -30,7 +30,6 @@ from tidelog.errors import (
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.messages.produce import (
     TOPIC_IDS_FROM_VERSION,
-    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -55,6 +54,7 @@ from tidelog.server.commit_waits import CommitWait
 from tidelog.server.connection import HeldRequest
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.leader_hints import add_leaders_to_produce
+from tidelog.server.produce_responses import failed, rejected
 from tidelog.server.sliced_requests import MANY
 from tidelog.storage.record_checks import UndecodableBatch
 from tidelog.storage.validation import AppendOrigin, NeedsSlices, PreparedBatch, only_batch
@@ -110,11 +110,8 @@ def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceO
 
 
 def _is_transaction_denied(request: ProduceRequest, context: RequestContext) -> bool:
-    batches = (data.records for topic in request.topic_data for data in topic.partition_data)
-    if not any(
-        batch is not None and len(batch) >= HEADER_BYTES and batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT
-        for batch in batches
-    ):
+    batches = [data.records for topic in request.topic_data for data in topic.partition_data if data.records]
+    if not any(len(each) >= HEADER_BYTES and each[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT for each in batches):
         return False
     transactional_id = request.transactional_id
     return transactional_id is None or context.is_denied(
@@ -123,15 +120,7 @@ def _is_transaction_denied(request: ProduceRequest, context: RequestContext) -> 
 
 
 def _reject_transaction(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
-    error = TransactionalIdAuthorizationFailed()
-    response = ProduceResponse(
-        [
-            TopicProduceResponse(
-                topic.name, topic.topic_id, [_failed(data.index, error) for data in topic.partition_data]
-            )
-            for topic in request.topic_data
-        ]
-    )
+    response = rejected(request, TransactionalIdAuthorizationFailed())
     if request.acks != 0:
         return response
     _close_if_failed(response, context)
@@ -281,7 +270,7 @@ def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduce
         try:  # not `_append_or_fail`: one call less for every request
             responses.append(_append(topic, data, responses, appends))
         except KafkaError as error:
-            responses.append(_failed(data.index, error))
+            responses.append(failed(data.index, error))
     return TopicProduceResponse(topic.name, topic.topic_id, responses)
 
 
@@ -291,7 +280,7 @@ def _append_or_fail(
     try:
         responses.append(_append(topic, data, responses, appends))
     except KafkaError as error:
-        responses.append(_failed(data.index, error))
+        responses.append(failed(data.index, error))
 
 
 def _append(
@@ -324,7 +313,7 @@ def _append(
         return _append_to(name, data.index, batch, appends)
     except NeedsSlices:
         appends.long_batches.append(_LongBatch(_Place.of(name, data.index, responses), batch, appends))
-        return _failed(data.index, RequestTimedOut("the batch was not validated in time"))
+        return failed(data.index, RequestTimedOut("the batch was not validated in time"))
 
 
 def _verify_and_append(
@@ -348,7 +337,7 @@ def _verify_and_append(
     appended = verdict.map(lambda rejection: held.append(rejection, asked, guard, appends))
     appended.on_abandoned = None  # if the client disconnects, its records are appended all the same
     appends.unverified.append((place, appended))
-    return _failed(topic_partition.partition, RequestTimedOut("the transaction was not confirmed in time"))
+    return failed(topic_partition.partition, RequestTimedOut("the transaction was not confirmed in time"))
 
 
 def _question(header: BatchHeader, appends: _Appends) -> Verification:
@@ -370,7 +359,7 @@ def _append_to(
     except KafkaError as error:
         partition.traffic.count_failed_produce(error)
         if isinstance(error, ERRORS_WITH_LOG_START):
-            return _failed(index, error, partition.log.log_start_offset)
+            return failed(index, error, partition.log.log_start_offset)
         raise
     response = PartitionProduceResponse(
         index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
@@ -409,7 +398,7 @@ class _LongBatch:
         try:
             response = await self._checked_append()
         except KafkaError as error:
-            response = _failed(topic_partition.partition, error)
+            response = failed(topic_partition.partition, error)
         responses[position] = response
 
     async def _checked_append(self) -> PartitionProduceResponse:
@@ -421,7 +410,7 @@ class _LongBatch:
         except KafkaError as error:
             partition.traffic.count_failed_produce(error)
             if isinstance(error, ERRORS_WITH_LOG_START):
-                return _failed(index, error, partition.log.log_start_offset)
+                return failed(index, error, partition.log.log_start_offset)
             raise
         if self._batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
             return _verify_and_append(self._place, self._batch, self._appends, prepared)
@@ -444,36 +433,18 @@ class _HeldBatch(NamedTuple):
         try:
             if rejection is not None:
                 knows_abortable = appends.context.version >= ABORTABLE_FROM_VERSION
-                return _failed(index, error_for_producer(rejection, asked, knows_abortable=knows_abortable))
+                return failed(index, error_for_producer(rejection, asked, knows_abortable=knows_abortable))
             log = appends.context.services.replicas.get(*self.topic_partition).log
             try:
                 log.producers.check_verified(self.header, guard)
             except ERRORS_WITH_LOG_START as error:
-                return _failed(index, error, log.log_start_offset)
+                return failed(index, error, log.log_start_offset)
             return _append_to(*self.topic_partition, self.batch, appends, self.prepared)
         except KafkaError as error:
-            return _failed(index, error)
+            return failed(index, error)
         except Exception:
             logger.exception("cannot append batch partition=%s", self.topic_partition)
-            return _failed(index, UnknownServerError("the broker failed on the batch"))
-
-
-def _failed(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=index,
-        error_code=error.code,
-        base_offset=-1,
-        log_append_time_ms=-1,
-        log_start_offset=log_start_offset,
-        record_errors=_record_errors(error),
-        error_message=error.message,
-    )
-
-
-def _record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
-    """KIP-467: names the invalid records, so that a producer can drop just these."""
-    blamed = error.record_errors if isinstance(error, RecordsRejected) else ()
-    return [BatchIndexAndErrorMessage(record.batch_index, record.message) for record in blamed]
+            return failed(index, UnknownServerError("the broker failed on the batch"))
 
 
 def _close_if_failed(response: ProduceResponse, context: RequestContext) -> None:
