@@ -6,9 +6,9 @@ from typing import Protocol
 class SaslFailure(Exception):
     """The login failed. Clients are told `reason_for_client`; None: only that the credentials are invalid."""
 
-    def __init__(self, reason: str, *, is_told: bool = False) -> None:
+    def __init__(self, reason: str, *, is_told: bool = False, told: str | None = None) -> None:
         super().__init__(reason)
-        self.reason_for_client = reason if is_told else None
+        self.reason_for_client = reason if is_told else told
 
 
 class ServerExchange(Protocol):

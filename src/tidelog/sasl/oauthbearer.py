@@ -35,14 +35,14 @@ class TokenValidator(Protocol):
 class OAuthBearerServer:
     def __init__(self, validator: TokenValidator) -> None:
         self._validator = validator
-        self._has_failed = False
+        self._failure: str | None = None
         self.is_complete = False
         self.user = ""
         self.expires_at_ms: int | None = None
 
     def evaluate(self, message: bytes, now_ms: int) -> bytes:
-        if self._has_failed:  # whatever the client sends; it should be one byte
-            raise SaslFailure(INVALID_TOKEN, is_told=True)
+        if self._failure is not None:  # whatever the client sends; it should be one byte
+            raise SaslFailure(self._failure, told=INVALID_TOKEN)
         match = _FIRST.fullmatch(message.decode(errors="replace"))
         if match is None:
             raise SaslFailure("Invalid OAUTHBEARER client first message")
@@ -53,8 +53,7 @@ class OAuthBearerServer:
         try:
             token = self._validator.validate(bearer["token"], now_ms)
         except InvalidToken as error:
-            self._has_failed = True
-            self.reason = str(error)
+            self._failure = str(error)
             return INVALID_TOKEN.encode()
         self.user = token.principal
         authorization_id = (match["authzid"] or "").replace("=2C", ",").replace("=3D", "=")

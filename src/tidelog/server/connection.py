@@ -182,6 +182,7 @@ class Connection:
         self._report_unread_bytes()
         if self.login is not None:
             self.login.on_closed()
+            self.login = None  # it refers to this connection
         self._registry.remove(self)
 
     @property
