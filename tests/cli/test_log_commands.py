@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tidelog.cli.log_checks import check_partition
-from tidelog.cli.log_reading import time_index
+from tidelog.cli.log_reading import offset_index, time_index
 from tidelog.cli.main import main
 from tidelog.testing import Cluster
 
@@ -117,6 +117,9 @@ def test_zeros_that_kafka_leaves_in_an_active_index_are_no_entries(tmp_path: Pat
     path = tmp_path / f"{5:020d}.timeindex"
     path.write_bytes(bytes.fromhex("000000000000000700000001") + bytes(120))
     assert [tuple(each) for each in time_index(path)] == [(6, 7)]
+    empty = tmp_path / f"{5:020d}.index"
+    empty.write_bytes(bytes(80))
+    assert offset_index(empty) == []
 
 
 @pytest.mark.parametrize(

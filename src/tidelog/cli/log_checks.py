@@ -55,6 +55,9 @@ class _SegmentContents(NamedTuple):
     """By position."""
     aborts: set[tuple[int, int]]
     """Producer id and offset of each abort marker."""
+    end_offset: int
+    is_growing: bool
+    """A broker has appended since the segment was read: its indexes may be ahead."""
 
 
 def check_partition(directory: Path) -> PartitionCheck:
@@ -67,7 +70,7 @@ def check_partition(directory: Path) -> PartitionCheck:
     for path in segments:
         scan = _SegmentScan(path, epochs, end_offset)
         contents = scan.run()
-        damages += [*scan.damages, *_index_damages(path, contents, scan.end_offset)]
+        damages += [*scan.damages, *_index_damages(path, contents)]
         batches, records = batches + len(contents.starts), records + scan.records
         size_bytes += path.stat().st_size
         end_offset = scan.end_offset
@@ -107,7 +110,8 @@ class _SegmentScan:
         self.damages.append(Damage(str(self._path), position, sentence))
 
     def run(self) -> _SegmentContents:
-        contents = _SegmentContents({}, set())
+        contents = _SegmentContents({}, set(), self.end_offset, is_growing=False)
+        size_bytes = self._path.stat().st_size
         for each in batches_in(self._path):
             if isinstance(each, Rest):
                 self._found(each.position, f"the last {each.size_bytes:,} bytes are not a whole batch")
@@ -117,7 +121,8 @@ class _SegmentScan:
             if each.header.is_control and each.header.producer_id >= 0:
                 self._note_marker(each, contents)
             self.end_offset = max(self.end_offset, each.header.end_offset)
-        return contents
+        is_growing = self._path.stat().st_size > size_bytes
+        return contents._replace(end_offset=self.end_offset, is_growing=is_growing)
 
     def _check(self, batch: StoredBatch) -> None:
         header = batch.header
@@ -162,8 +167,8 @@ def _offsets(header: BatchHeader) -> str:
     return f"{header.base_offset} to {header.last_offset}"
 
 
-def _index_damages(segment: Path, contents: _SegmentContents, end_offset: int) -> Iterator[Damage]:
-    checks: dict[str, Callable[[Path, _SegmentContents, int], Iterator[str]]] = {
+def _index_damages(segment: Path, contents: _SegmentContents) -> Iterator[Damage]:
+    checks: dict[str, Callable[[Path, _SegmentContents], Iterator[str]]] = {
         OFFSET_INDEX_SUFFIX: _offset_index_mistakes,
         TIME_INDEX_SUFFIX: _time_index_mistakes,
         TRANSACTION_INDEX_SUFFIX: _transaction_index_mistakes,
@@ -174,13 +179,15 @@ def _index_damages(segment: Path, contents: _SegmentContents, end_offset: int) -
             continue
         left = partial_bytes(path)
         sentences = [f"the last {left} bytes are not a whole entry"] if left else []
-        for sentence in (*sentences, *check(path, contents, end_offset)):
+        for sentence in (*sentences, *check(path, contents)):
             yield Damage(str(path), None, sentence)
 
 
-def _offset_index_mistakes(path: Path, contents: _SegmentContents, end_offset: int) -> Iterator[str]:
+def _offset_index_mistakes(path: Path, contents: _SegmentContents) -> Iterator[str]:
     last = -1
     for entry in offset_index(path):
+        if contents.is_growing and entry.offset >= contents.end_offset:
+            return
         header = contents.starts.get(entry.value)
         if entry.offset <= last:
             yield f"offset {entry.offset} follows {last}: entries must increase"
@@ -191,18 +198,20 @@ def _offset_index_mistakes(path: Path, contents: _SegmentContents, end_offset: i
         last = max(last, entry.offset)
 
 
-def _time_index_mistakes(path: Path, contents: _SegmentContents, end_offset: int) -> Iterator[str]:
+def _time_index_mistakes(path: Path, contents: _SegmentContents) -> Iterator[str]:
     last_timestamp, last_offset = -(2**63), -1
     for entry in time_index(path):
         if entry.value < last_timestamp or entry.offset < last_offset:
             yield f"offset {entry.offset}, time {entry.value} follows offset {last_offset}, time {last_timestamp}"
-        if entry.offset > end_offset:
-            yield f"offset {entry.offset} is beyond the end of the segment, {end_offset}"
+        if entry.offset > contents.end_offset and not contents.is_growing:
+            yield f"offset {entry.offset} is beyond the end of the segment, {contents.end_offset}"
         last_timestamp, last_offset = entry.value, entry.offset
 
 
-def _transaction_index_mistakes(path: Path, contents: _SegmentContents, end_offset: int) -> Iterator[str]:
+def _transaction_index_mistakes(path: Path, contents: _SegmentContents) -> Iterator[str]:
     for entry in transaction_index(path):
+        if contents.is_growing and entry.last_offset >= contents.end_offset:
+            return
         if (entry.producer_id, entry.last_offset) not in contents.aborts:
             yield f"there is no abort marker of producer {entry.producer_id} at offset {entry.last_offset}"
 

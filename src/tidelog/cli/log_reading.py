@@ -80,25 +80,24 @@ def batches_in(path: Path) -> Iterator[StoredBatch | Rest]:
 
 
 def offset_index(path: Path) -> list[IndexEntry]:
-    """Offset and position. Apache Kafka fills the file of an active segment with zeros: they are left out."""
+    """Offset and position."""
     base = base_offset_of(path) or 0
-    found = [IndexEntry(base + offset, place) for offset, place in _entries(path, OFFSET_ENTRY)]
-    return [each for number, each in enumerate(found) if number == 0 or each.offset > base]
+    return [IndexEntry(base + offset, place) for offset, place in _entries(path, OFFSET_ENTRY)]
 
 
 def time_index(path: Path) -> list[IndexEntry]:
     """Offset and timestamp."""
     base = base_offset_of(path) or 0
-    return [
-        IndexEntry(base + offset, timestamp)
-        for number, (timestamp, offset) in enumerate(_entries(path, TIME_ENTRY))
-        if number == 0 or (timestamp, offset) != (0, 0)
-    ]
+    return [IndexEntry(base + offset, timestamp) for timestamp, offset in _entries(path, TIME_ENTRY)]
 
 
-def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
+def _entries(path: Path, entry: struct.Struct) -> list[tuple[int, int]]:
+    """Without the zeros with which Apache Kafka fills the indexes of an active segment."""
     data = path.read_bytes()
-    yield from entry.iter_unpack(data[: len(data) - len(data) % entry.size])
+    found = [*entry.iter_unpack(data[: len(data) - len(data) % entry.size])]
+    while found and found[-1] == (0, 0):
+        found.pop()
+    return found
 
 
 def partial_bytes(path: Path) -> int:
