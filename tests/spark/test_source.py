@@ -261,3 +261,13 @@ def test_a_topic_that_was_made_again_is_noticed(
         Collected(reader.stream(), tmp_path).finish()
     afresh = Collected(reader.stream(failOnDataLoss="false"), tmp_path).finish()
     assert afresh.values() == [f"value-{number}" for number in range(100, 112)]
+
+
+@pytest.mark.spark
+def test_a_table_of_the_catalog_is_refused_when_it_is_created(spark: "SparkSession") -> None:
+    options = "OPTIONS ('kafka.bootstrap.servers' 'localhost:1', subscribe 'orders')"
+    with pytest.raises(Exception, match="a table of Spark's catalog does not pass them on; use CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE refused USING tidelog {options}")
+    assert not spark.catalog.tableExists("refused")
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW accepted USING tidelog {options}")
+    assert spark.table("accepted").columns[:2] == ["key", "value"]

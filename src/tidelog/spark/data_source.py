@@ -30,6 +30,7 @@ class DefaultSource(DataSource):
     def schema(self) -> str:
         from tidelog.spark.options.query import wants_headers
 
+        self._reject_catalog_table()
         return schema_text(has_headers=wants_headers(self.options))
 
     @only_the_sentence()
@@ -37,6 +38,7 @@ class DefaultSource(DataSource):
         from tidelog.spark.options.query import read_options
         from tidelog.spark.source.batch_reader import BatchReader
 
+        self._reject_catalog_table()
         return BatchReader(read_options(self.options, is_stream=False), columns_of(schema))
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - PySpark's name
@@ -44,9 +46,20 @@ class DefaultSource(DataSource):
         from tidelog.spark.source.stream_reader import FailedStreamReader, StreamReader
 
         try:
+            self._reject_catalog_table()
             return StreamReader(read_options(self.options, is_stream=True), columns_of(schema))
         except OptionError as error:
             return FailedStreamReader(error)
+
+    def _reject_catalog_table(self) -> None:
+        """Spark keeps the options of CREATE TABLE, but does not pass them to a source in Python."""
+        from tidelog.spark.options.values import OptionError
+
+        if not self.options:
+            raise OptionError(
+                "There are no options: a table of Spark's catalog does not pass them on; use CREATE TEMPORARY VIEW ... "
+                'USING tidelog OPTIONS (...), or format("tidelog") with options'
+            )
 
     @only_the_sentence()
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 NEEDS_SPARK = "Pipelines need Spark: pip install 'tidelog[spark]'"
 SPARK_PACKAGES = ("pyspark", "pyarrow", "numba")
 FORMAT_PACKAGES = {FormatKind.AVRO: "fastavro", FormatKind.PROTOBUF: "google.protobuf"}
+REGISTRY_PACKAGES = ("confluent_kafka", "authlib")
+"""The client of the registry, and a package that it has only with its extra."""
 TABLE_PACKAGES = {TableKind.DELTA: ("deltalake", "spark"), TableKind.ICEBERG: ("pyiceberg", "iceberg")}
 """The package of each kind of table, and the extra of tidelog that installs it."""
 FIELDS_OF_OPTIONS = {
@@ -113,6 +115,9 @@ class MachineChecks:
         if package is not None and not is_installed(package):
             sentence = f"format = '{format_.kind}' needs a package that is not installed: pip install 'tidelog[spark]'"
             self._diagnostics.report((*path, "format"), sentence)
+        if format_.registry is not None and not all(map(is_installed, REGISTRY_PACKAGES)):
+            sentence = "a schema registry needs its client, which is not installed: pip install 'tidelog[registry]'"
+            self._diagnostics.report((*path, "registry"), sentence)
         if format_.schema_file is not None and not format_.schema_file.is_file():
             self._diagnostics.report((*path, "schema_file"), f"file {format_.schema_file} does not exist")
         elif format_.schema_file is not None and package is not None and is_installed(package):

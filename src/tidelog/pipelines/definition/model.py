@@ -66,6 +66,16 @@ class TableKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Registry:
+    """A schema registry with Confluent's REST interface."""
+
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """Encoding of record values."""
 
@@ -81,6 +91,9 @@ class Format:
     null_values: NullValues = NullValues.BAD
     key_schema: str | None = None
     """Columns that a record without a value takes from its key, in Spark's DDL."""
+    registry: Registry | None = None
+    subject: str | None = None
+    """Name of the schema in the registry."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 

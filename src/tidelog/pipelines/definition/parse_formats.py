@@ -10,13 +10,23 @@ from tidelog.client.network.bootstrap import BadBootstrap, parse_bootstrap
 from tidelog.pipelines.definition.columns import RESERVED_COLUMNS
 from tidelog.pipelines.definition.ddl import BadSchema, read_schema
 from tidelog.pipelines.definition.mistakes import listed, nearest
-from tidelog.pipelines.definition.model import SCHEMA_ID_OPTION, Format, FormatKind, NullValues
+from tidelog.pipelines.definition.model import SCHEMA_ID_OPTION, Format, FormatKind, NullValues, Registry
 from tidelog.pipelines.definition.toml_fields import Fields
 
 SINK_FORMATS = (FormatKind.RAW, FormatKind.JSON, FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.CSV)
 TOPIC_FORMATS = (*SINK_FORMATS, FormatKind.DEBEZIUM)
 FILE_FORMATS = (FormatKind.CSV, FormatKind.JSON, FormatKind.PARQUET)
-FORMAT_KEYS = ("format", "schema", "schema_file", "message", "confluent_prefix", "format_options")
+FORMAT_KEYS = (
+    "format",
+    "schema",
+    "schema_file",
+    "message",
+    "confluent_prefix",
+    "format_options",
+    "registry",
+    "subject",
+)
+WITH_REGISTRY = (FormatKind.AVRO, FormatKind.DEBEZIUM)
 WITH_SCHEMA_FILE = (FormatKind.AVRO, FormatKind.PROTOBUF)
 KINDS_WITH = {
     "schema": tuple(kind for kind in FormatKind if kind is not FormatKind.RAW),
@@ -78,7 +88,7 @@ def read_format_of_topic(fields: Fields, context: PipelineContext) -> Format:
     format_ = _read(fields, context, FormatKind.RAW, TOPIC_FORMATS)
     if format_.kind in (FormatKind.JSON, FormatKind.CSV) and not fields.has("schema"):
         fields.report(None, f"format = '{format_.kind}' needs a schema: schema = {EXAMPLE_SCHEMA}")
-    if format_.kind is FormatKind.DEBEZIUM and not fields.given(("schema", "schema_file")):
+    if format_.kind is FormatKind.DEBEZIUM and not fields.given(("schema", "schema_file", "registry")):
         fields.report(
             None, f"format = 'debezium' needs the columns of the rows, schema = {EXAMPLE_SCHEMA}, or Avro's schema_file"
         )
@@ -158,6 +168,9 @@ def _read(
             remedy = f"it belongs to {listed(possible)}" if possible else "it does not apply to files"
             fields.report(key, f"format = '{kind}' has no '{key}'; {remedy}")
     schema_file = fields.text("schema_file")
+    registry = _registry(fields, context)
+    if registry is not None and kind not in WITH_REGISTRY and _is_clear(fields):
+        fields.report("registry", f"format = '{kind}' has no registry; it belongs to {listed(map(str, WITH_REGISTRY))}")
     return Format(
         kind=kind,
         schema=_schema(fields) if has_schema else None,
@@ -165,7 +178,45 @@ def _read(
         message=fields.text("message"),
         confluent_prefix=fields.flag("confluent_prefix"),
         options=_options(fields, kind, is_sink=not has_schema),
+        registry=registry,
+        subject=_subject(fields, registry),
     )
+
+
+def _registry(fields: Fields, context: PipelineContext) -> Registry | None:
+    """A URL, or a table with more."""
+    if not isinstance(fields.anything("registry"), dict):
+        url = fields.text("registry")
+        found = Registry(url) if url else None
+    else:
+        table = fields.table("registry", "a registry")
+        assert table is not None
+        ca_file = table.text("ca")
+        found = Registry(
+            url=table.required("url", "'https://localhost:8081'"),
+            user=table.text("user"),
+            password=table.text("password"),
+            ca_file=resolve_location(ca_file, context.directory) if ca_file else None,
+        )
+        table.finish()
+    if found is not None and found.url and not re.match(r"https?://", found.url):
+        fields.report("registry", f"expected a URL such as 'http://localhost:8081', found '{found.url}'")
+    return found
+
+
+def _subject(fields: Fields, registry: Registry | None) -> str | None:
+    """By default that of Confluent's clients, which is named after the topic."""
+    subject = fields.text("subject")
+    if registry is None:
+        if subject is not None:
+            fields.report("subject", "subject needs a registry: registry = 'http://localhost:8081'")
+        return None
+    topic = fields.anything("topic")
+    if subject is None and not isinstance(topic, str):
+        fields.report(
+            "registry", "a registry for several topics needs the name of the schema: subject = 'orders-value'"
+        )
+    return subject or f"{topic}-value"
 
 
 def _options(fields: Fields, kind: FormatKind, *, is_sink: bool) -> dict[str, str]:
@@ -198,7 +249,7 @@ def _schema(fields: Fields, key: str = "schema") -> str | None:
 
 
 def _with_schema_file(fields: Fields, format_: Format) -> Format:
-    if format_.kind in WITH_SCHEMA_FILE and not fields.has("schema_file"):
+    if format_.kind in WITH_SCHEMA_FILE and not fields.has("schema_file") and format_.registry is None:
         example = "'order.avsc'" if format_.kind is FormatKind.AVRO else "'order.desc' (of protoc --descriptor_set_out)"
         fields.report(None, f"format = '{format_.kind}' needs a schema file: schema_file = {example}")
     if format_.kind is FormatKind.PROTOBUF and not fields.has("message"):

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.pipelines.definition.model import Format
-from tidelog.pipelines.formats import FormatError, confluent
+from tidelog.pipelines.definition.model import Format, Registry
+from tidelog.pipelines.formats import FormatError, avro_registry, confluent
 from tidelog.pipelines.formats.arrow_types import ColumnType, built, columns_ddl
 from tidelog.pipelines.formats.avro_types import AvroSchema, reading_schema, record_schema_of, row_type
 from tidelog.pipelines.formats.confluent import BadPrefix
-from tidelog.pipelines.formats.parsed_rows import IS_NULL
+from tidelog.pipelines.formats.parsed_rows import IS_NULL, payload
 from tidelog.pipelines.formats.python_rows import parsed_by, schema_id_of, serialised_by
+from tidelog.pipelines.formats.schema_registry import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,6 +26,8 @@ class NotThisSchema(ValueError):
 
 
 def parse(frame: "DataFrame", how: Format) -> "DataFrame":
+    if how.registry is not None:
+        return _parse_by_registry(frame, how, how.registry)
     text = schema_text(how)
     has_prefix = how.confluent_prefix
 
@@ -34,14 +37,35 @@ def parse(frame: "DataFrame", how: Format) -> "DataFrame":
     return parsed_by(frame, how, decode, columns_ddl(row_type(json.loads(text)).arrow))
 
 
+def _parse_by_registry(frame: "DataFrame", how: Format, registry: Registry) -> "DataFrame":
+    """The columns are those of the latest schema, or of `schema_file`, for the whole run."""
+    assert how.subject is not None
+    text = registry_of(registry).latest(how.subject).text if how.schema_file is None else schema_text(how)
+
+    def decode(values: pa.Array) -> pa.Array:
+        return avro_registry.decoder(registry_of(registry), text)(values)
+
+    return parsed_by(frame, how, decode, columns_ddl(row_type(json.loads(text)).arrow))
+
+
 def serialise(frame: "DataFrame", how: Format) -> "Column":
     text = None if how.schema_file is None else schema_text(how)
     schema_id = schema_id_of(how)
+    if how.registry is not None:
+        text = text or json.dumps(_schema_of(frame))
+        schema_id = registry_of(how.registry).register(how.subject or "", text)
 
     def encode(rows: pa.Array) -> pa.Array:
         return encoded(rows, text, schema_id)
 
     return serialised_by(frame, encode)
+
+
+def _schema_of(frame: "DataFrame") -> Any:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    row = frame.select(payload(frame).alias("row")).schema["row"].dataType
+    return record_schema_of(to_arrow_type(row, timezone="UTC"))
 
 
 def schema_text(how: Format) -> str:

@@ -29,7 +29,7 @@ ROW_BEFORE, ROW_AFTER = "before", "after"
 
 
 def parse(frame: "DataFrame", how: Format) -> "DataFrame":
-    envelope = _avro_envelope(frame, how) if how.schema_file is not None else _json_envelope(frame, how)
+    envelope = _avro_envelope(frame, how) if how.schema_file or how.registry else _json_envelope(frame, how)
     kind = envelope.schema[ROW_AFTER].dataType if ROW_AFTER in envelope.columns else None
     if not isinstance(kind, StructType) or not {ROW_BEFORE, "op"} <= set(envelope.columns):
         raise FormatError("The schema is not that of Debezium's envelope, which has before, after and op")
