@@ -82,9 +82,9 @@ docs: $(DEV) ## Generate the reference pages again
 
 lock: $(DEV) ## Choose the pinned versions anew
 	@$(PIP) install uv
-	@$(call choose,runtime,--extra console)
-	@$(call choose,spark,--extra console --extra spark)
-	@$(call choose,dev,--extra console --extra spark --extra iceberg --extra dev)
+	@$(call choose,runtime,--extra console --extra security)
+	@$(call choose,spark,--extra console --extra security --extra spark)
+	@$(call choose,dev,--extra console --extra security --extra spark --extra iceberg --extra dev)
 
 define choose
 $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
