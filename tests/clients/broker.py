@@ -83,7 +83,9 @@ class TidelogProcess(BrokerProcess):
         deadline = time.monotonic() + START_LIMIT_S
         while not re.search(r"listening on", self.output()[self._output_seen :]):
             assert self._process.poll() is None, f"the broker ended while starting:\n{self.output()}"
-            assert time.monotonic() < deadline, f"the broker does not listen:\n{self.output()[self._output_seen :][-2000:]}"
+            assert time.monotonic() < deadline, (
+                f"the broker does not listen:\n{self.output()[self._output_seen :][-2000:]}"
+            )
             time.sleep(0.01)
 
     def output(self) -> str:

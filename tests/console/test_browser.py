@@ -81,6 +81,7 @@ def _note(message: ConsoleMessage, errors: list[str]) -> None:
         ("groups", "<img src=x"),
         ("transactions", "No transactional ids yet."),
         ("pipelines", "No pipeline has run"),
+        ("access", "No quotas."),
         ("brokers", "controller"),
         ("broker/1", "log.retention.ms"),
         ("charts", "The last hour"),

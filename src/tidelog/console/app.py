@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidelog.cli.pipeline_view import as_json
 from tidelog.client.network.retries import reason_of
+from tidelog.console.access import describe_access
 from tidelog.console.changes import Changes, NotManaged
 from tidelog.console.groups import Groups
 from tidelog.console.messages import MAX_RECORDS, Page, Query, offsets_of, read_page, tail, volume
@@ -95,6 +96,7 @@ class Console:
             Route("/api/groups/lag", self._json(self._lags)),
             Route("/api/groups/{group:path}", self._json(self._describe_group)),
             Route("/api/transactions", self._json(self._transactions)),
+            Route("/api/access", self._json(self._access)),
             Route("/api/pipelines", self._json(self._pipelines)),
             Route("/api/brokers/{broker:int}", self._json(self._describe_broker)),
             Route("/api/changes/{change}", self._json(self._change), methods=["POST"]),
@@ -211,6 +213,9 @@ class Console:
 
     async def _transactions(self, request: Request) -> object:
         return await self._topics.transactions()
+
+    async def _access(self, request: Request) -> object:
+        return await describe_access(self._cluster)
 
     async def _pipelines(self, request: Request) -> object:
         states = list_pipelines(default_state_directory())

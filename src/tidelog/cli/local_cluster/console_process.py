@@ -23,6 +23,8 @@ def running_console(data: DataDirectory, plan: Plan) -> Generator[str]:
         return
     port = _free_port()
     arguments = ["console", "--bootstrap", plan.bootstrap, "--data", str(data.root), "--manage", "--port", str(port)]
+    if data.command_config is not None:
+        arguments += ["--command-config", data.command_config]
     with (data.root / "console.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tidelog", *arguments],

@@ -2,6 +2,7 @@
 
 import { about, cluster, get } from "./api.js";
 import { fill, h } from "./dom.js";
+import { accessView } from "./access.js";
 import { brokersView, brokerView } from "./brokers.js";
 import { chartsView } from "./charts.js";
 import { clusterView } from "./cluster.js";
@@ -20,6 +21,7 @@ const VIEWS = [
   ["pipelines", "Pipelines", pipelinesView],
   ["brokers", "Brokers", brokersView],
   ["broker", null, brokerView],
+  ["access", "Access", accessView],
   ["charts", "Charts", chartsView],
 ];
 const PARENTS = { topic: "topics", group: "groups", broker: "brokers" };
@@ -69,7 +71,7 @@ document.getElementById("theme").addEventListener("click", () =>
 document.addEventListener("keydown", (event) => {
   if (event.target.closest("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "/") { const box = document.querySelector("input[type=search]"); if (box) { event.preventDefault(); box.focus(); } }
-  const number = "1234567".indexOf(event.key);
+  const number = "12345678".indexOf(event.key);
   if (number >= 0) location.hash = `#/${VIEWS.filter((each) => each[1])[number][0]}`;
 });
 
