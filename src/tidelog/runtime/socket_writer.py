@@ -31,6 +31,8 @@ JOIN_BELOW_BYTES = 64 * 1024
 
 MAX_BUFFERS_PER_WRITE = 512
 
+pack_length = LENGTH.pack
+
 
 class SocketWriter:
     """Queues frames of a channel and writes them to its socket. Keeps the channel's backlog figures."""
@@ -52,12 +54,13 @@ class SocketWriter:
         channel = self._channel
         if channel.is_closed:
             return
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        is_whole = len(parts) == 1
+        size = len(parts[0]) if is_whole else sum(map(len, parts))
         channel.backlog_bytes += LENGTH_BYTES + size
-        length = LENGTH.pack(size)
+        length = pack_length(size)
         if size < JOIN_BELOW_BYTES:
             try:
-                self._outgoing.append(length + b"".join(parts))  # type: ignore[arg-type]
+                self._outgoing.append(length + (parts[0] if is_whole else b"".join(parts)))  # type: ignore[arg-type,operator]
                 return
             except TypeError:
                 pass  # one part is a file slice

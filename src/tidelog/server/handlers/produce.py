@@ -97,7 +97,7 @@ def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceO
         outcome = _append_in_turn(_with_own_memory(request), context, context.connection.hold())
         return _to_the_end(outcome, request, context)
     appends = _Appends(request, context)
-    response = appends.begin(request)
+    response = ProduceResponse([_append_to_topic(topics[0], appends)]) if len(topics) == 1 else appends.begin(request)
     if appends.long_batches:
         outcome = _check_first(request, response, appends, context, context.connection.hold())
         return _to_the_end(outcome, request, context)
