@@ -1,7 +1,7 @@
 // The cluster, moving: brokers as columns, partitions as rows, replicas as cells, and what happened below.
 
 import { about, change, cluster, favourites, get, key } from "./api.js";
-import { clock, count, duration, fill, h, pill, toast, VirtualRows } from "./dom.js";
+import { clock, count, fill, h, pill, VirtualRows } from "./dom.js";
 import { ask, confirm } from "./dialogs.js";
 
 const ROW = 26;
@@ -114,8 +114,7 @@ export function clusterView(main, { query, signal }) {
           h("td", {}, id === found.leader ? pill("leader", "good") : found.in_sync.includes(id) ? pill("in sync", "good") : pill("out of sync", "warn")),
           h("td", { class: "number" }, found.lag[id] === null || found.lag[id] === undefined ? "?" : count(found.lag[id])))))),
       h("h2", {}, "Why"),
-      h("ul", { class: "why" }, found.why.map((line) => h("li", {}, line)), found.out_of_sync.map((each) =>
-        h("li", {}, `Replica ${each.replica}: ${each.rule}; ${each.remedy}.${each.since_ms ? ` Since ${clock(each.since_ms)} (${duration((Date.now() - each.since_ms) / 1000)}).` : ""}`))),
+      h("ul", { class: "why" }, found.why.map((line) => h("li", {}, line))),
       actions, h("button", { type: "button", onclick: () => select({ topic: found.topic, partition: found.partition }) }, "Ask again"));
   }
 
