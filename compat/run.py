@@ -16,6 +16,7 @@ from compat import (
     config_tools,
     coordinators_of_kafka,
     group_tools,
+    login_tools,
     matrix,
     migration,
     mixed_cluster,
@@ -118,6 +119,7 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
     checks[f"`tidelog partition` and `tidelog broker` with Kafka {KAFKA_4}"] = own_commands.check_one
     checks[f"Brokers of Tidelog and Kafka {KAFKA_3} are one cluster, and hold the same bytes"] = mixed_cluster.check
     checks["kafka-acls of both versions"] = permission_tools.check
+    checks["kafka-configs of users, and Java clients over SASL_SSL that log in again"] = login_tools.check
     title = f"Brokers of Kafka {KAFKA_3} are replaced by Tidelog one by one, and back, under load"
     checks[title] = migration.check
     return checks
