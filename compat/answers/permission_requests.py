@@ -26,6 +26,10 @@ from tidelog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from tidelog.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -44,6 +48,7 @@ from tidelog.protocol.messages.describe_producers import DescribeProducersReques
 from tidelog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from tidelog.protocol.messages.describe_topic_partitions import TopicRequest as DescribedTopic
 from tidelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from tidelog.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopic
 from tidelog.protocol.messages.end_txn import EndTxnRequest
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -410,6 +415,14 @@ QUESTIONS: Mapping[str, tuple[int, Make]] = {
         lambda _, __: AlterClientQuotasRequest(
             entries=[EntryData([EntityData("user", "a")], [OpData("no_such_rate", 1.0)])], validate_only=True
         ),
+    ),
+    "DescribeUserScramCredentials": (
+        50,
+        lambda _, __: DescribeUserScramCredentialsRequest(users=[UserName("nobody")]),
+    ),
+    "AlterUserScramCredentials": (
+        51,
+        lambda _, __: AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion("nobody", 1)]),
     ),
     "DescribeCluster": (60, lambda _, __: DescribeClusterRequest(include_cluster_authorized_operations=True)),
     "DescribeProducers": (61, lambda names, _: DescribeProducersRequest(topics=[TopicRequest(names.missing, [0])])),

@@ -218,6 +218,8 @@ REQUESTS: tuple[Request, ...] = (
     AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(0, [0])])]),
     ListPartitionReassignmentsRequest(topics=None),
     OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]),
+    DescribeUserScramCredentialsRequest(users=None),
+    AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion("alice", 1)]),
     DescribeClientQuotasRequest(),
     DescribeUserScramCredentialsRequest(users=None),
     AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion("a", 1)], upsertions=[]),
@@ -237,10 +239,9 @@ REQUESTS: tuple[Request, ...] = (
 OLDER_VERSIONS = {0: 9, 1: 12, 8: 9, 9: 9}
 """Those that name topics, since their ids differ from run to run."""
 
-OTHERS = {16, 18, 24, 50, 51, 60, 66}
+OTHERS = {16, 18, 24, 60, 66}
 """ListGroups and ListTransactions hide everything, ApiVersions and DescribeCluster hide nothing, AddPartitionsToTxn has
-versions for clients and for brokers; those have tests of their own. Credentials of users need permissions on the
-cluster, which the table of permissions names."""
+versions for clients and for brokers; those have tests of their own."""
 
 
 def test_every_api_is_tried_without_permissions() -> None:

@@ -66,6 +66,7 @@ class Authorizer:
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
         """Lengths of the prefixes that have rules, longest first."""
         self._decisions: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
+        self._decisions_for_any: dict[tuple[str, str, Operation, ResourceType], bool] = {}
 
     # Rules
 
@@ -94,6 +95,7 @@ class Authorizer:
 
     def _on_changed(self) -> None:
         self._decisions = {}
+        self._decisions_for_any = {}
         lengths: dict[ResourceType, set[int]] = {}
         for pattern in self._entries:
             if pattern.pattern_type is PatternType.PREFIXED:
@@ -150,6 +152,15 @@ class Authorizer:
         """Whether the principal may do this on at least one resource of the type (authorizeByResourceType)."""
         if principal in self._super_users:
             return True
+        key = (principal, host, operation, resource)
+        known = self._decisions_for_any.get(key)
+        if known is None:
+            if len(self._decisions_for_any) >= MAX_CACHED_DECISIONS:
+                self._decisions_for_any = {}
+            known = self._decisions_for_any[key] = self._decide_for_any(*key)
+        return known
+
+    def _decide_for_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
         if not self._asks_like_zookeeper_mode and self.allows(principal, host, operation, resource, PROBE_NAME):
             return True
         denied, allowed = self._patterns_about(principal, host, operation, resource)

@@ -21,7 +21,7 @@ from tidelog.cluster import acl_znodes
 from tidelog.cluster.znode_json import MalformedNode
 from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.errors import InvalidRequest, KafkaError, RequestTimedOut
-from tidelog.server.denial_log import shown
+from tidelog.server.audit_log import audit_logger, shown
 from tidelog.store.interface import (
     BadVersion,
     Create,
@@ -38,7 +38,6 @@ from tidelog.store.interface import (
 )
 
 logger = logging.getLogger(__name__)
-audit_logger = logging.getLogger("tidelog.audit")
 
 RETRY_PAUSE_S = 0.5
 MAX_ATTEMPTS = 10

@@ -10,7 +10,7 @@ from tidelog.server.peer_error_log import PeerErrorLog
 AUDIT_LOGGER = "tidelog.audit"
 audit_logger = logging.getLogger(AUDIT_LOGGER)
 
-MAX_SHOWN_CHARACTERS = 100
+MAX_SHOWN_CHARACTERS = 250
 
 
 class AuditLog:

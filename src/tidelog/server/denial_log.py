@@ -1,21 +1,17 @@
 """Denied requests as lines of the audit log, in a logger of their own (`tidelog.audit`), limited in rate."""
 
-import logging
-
 from tidelog.authorization.acls import Operation, ResourceType
+from tidelog.server.audit_log import audit_logger, shown
 from tidelog.server.peer_error_log import PeerErrorLog
 from tidelog.server.session import Session
 
-logger = logging.getLogger("tidelog.audit")
-
-MAX_SHOWN_CHARACTERS = 250
 DENIALS_PER_MINUTE = 30
 """Lines for each principal: a client that retries without end must not fill the disk."""
 
 
 class DenialLog:
     def __init__(self) -> None:
-        self._limit = PeerErrorLog(logger, DENIALS_PER_MINUTE)
+        self._limit = PeerErrorLog(audit_logger, DENIALS_PER_MINUTE)
         self.denied_count = 0
 
     def denied(
@@ -24,7 +20,7 @@ class DenialLog:
         self.denied_count += 1
         principal = str(session.principal)
         if self._limit.should_log(principal):
-            logger.warning(
+            audit_logger.warning(
                 "denied principal=%s host=%s listener=%s operation=%s resource=%s:%s client_id=%s",
                 shown(principal),
                 session.host,
@@ -34,9 +30,3 @@ class DenialLog:
                 shown(name),
                 shown(client_id or ""),
             )
-
-
-def shown(text: str) -> str:
-    """Text of a client in one line, without control characters, limited in length."""
-    limited = text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
-    return ascii(limited)[1:-1]

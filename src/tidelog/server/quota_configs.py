@@ -17,11 +17,10 @@ from tidelog.quotas.entities import (
     check_quota,
     quota_text,
 )
-from tidelog.server.denial_log import shown
+from tidelog.server.audit_log import audit_logger, shown
 from tidelog.store.interface import BadVersion, Create, Node, NodeExists, NoNode, Set, Store
 
 logger = logging.getLogger(__name__)
-audit_logger = logging.getLogger("tidelog.audit")
 
 MAX_ATTEMPTS = 10
 
