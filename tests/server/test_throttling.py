@@ -25,7 +25,7 @@ class Worked:
         self._seconds = seconds
         quotas = ClientQuotas(Windows(11, 1), Windows(11, 1))
         quotas.table.replace(QuotaEntity(DEFAULT), {REQUEST_PERCENTAGE: 1})
-        self._throttling = Throttling(quotas, SimpleNamespace(monotonic=lambda: self.now_s))  # type: ignore[arg-type]
+        self._throttling = Throttling(quotas, SimpleNamespace(monotonic=lambda: self.now_s))
 
     def outcome(self, outcome: object) -> Any:
         def start(frame: memoryview, connection: object) -> Any:
