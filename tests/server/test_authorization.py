@@ -520,6 +520,26 @@ def test_rules_survive_a_restart_and_are_those_of_kafka_in_the_store() -> None:
     run_virtually(main())
 
 
+def test_rules_that_cannot_be_read_deny_everybody() -> None:
+    async def main() -> None:
+        world = World()
+        settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:admin;User:ANONYMOUS"}
+        async with world.broker(**settings) as broker:
+            admin = await connect_as(world, broker, "admin")
+            await admin.create_topic("orders")
+            await Guarded(world, broker, admin, admin).allow(Operation.WRITE, ResourceType.TOPIC, "*")
+            await world.stores[-1].create("/kafka-acl/Topic/orders", b'{"version":2}')
+        async with world.broker(**settings) as broker:
+            alice = await connect_as(world, broker, "alice")
+            assert (await alice.produce("orders", b"a")).error_code == TOPIC_DENIED
+            admin = await connect_as(world, broker, "admin")
+            creation = AclCreation(2, "orders", 3, "User:alice", "*", 4, 3)
+            response = await admin.ask(CreateAclsRequest(creations=[creation]), 3, CreateAclsResponse)
+            assert [result.error_code for result in response.results] == [42]
+
+    run_virtually(main())
+
+
 def test_denials_and_changes_are_lines_of_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(guarded: Guarded) -> None:
         await guarded.admin.create_topic("orders")

@@ -8,7 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from tidelog.authorization import acls
 from tidelog.authorization.acls import (
+    ANY_USER,
+    WILDCARD,
     AclBinding,
     AclEntry,
     AclFilter,
@@ -46,6 +49,7 @@ KEPT_NOTIFICATIONS = 100
 
 SEQUENCE_DIGITS = 10
 Entries = frozenset[AclEntry]
+DENY_EVERYBODY: Entries = frozenset({AclEntry(ANY_USER, WILDCARD, acls.Operation.ALL, acls.Permission.DENY)})
 
 
 class Acls:
@@ -167,14 +171,14 @@ class Acls:
         }
 
     def _decode(self, pattern: ResourcePattern, node: Node | None, path: str) -> Entries:
-        """ACLs that cannot be read keep their last value: a Deny rule must not vanish."""
+        """ACLs that cannot be read keep their last value, or deny everybody: a Deny rule must not vanish."""
         if node is None:
             return frozenset()
         try:
             return acl_znodes.decode_acls(node.data, path)
         except MalformedNode as error:
             logger.warning("ignored malformed ACLs in store reason=%s", error)
-            return self._authorizer.patterns.get(pattern, frozenset())
+            return self._authorizer.patterns.get(pattern, DENY_EVERYBODY)
 
     # Writing
 

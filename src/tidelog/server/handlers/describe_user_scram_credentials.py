@@ -15,6 +15,14 @@ from tidelog.server.response_fields import error_fields
 from tidelog.server.user_credentials import UserCredentials
 
 
+def reject_describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, error: KafkaError
+) -> DescribeUserScramCredentialsResponse:
+    """Like Kafka, with one result for each user, without its name."""
+    results = [DescribeUserScramCredentialsResult(**error_fields(error)) for _ in request.users or ()]
+    return DescribeUserScramCredentialsResponse(**error_fields(error), results=results)
+
+
 async def handle_describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
