@@ -161,7 +161,7 @@ def test_an_upsert_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "shop.toml"
     sink = "delta = 't'\nmode = 'upsert'\nkeys = 'id'\nsequence_by = '_changed_at'\nhistory = true\ndelete_when = 'x'"
     file.write_text(FILE.format(source="schema = 'id int'", sink=sink))
-    (found,) = load(file, {}).sinks
+    (found,) = load(file, {"TIDELOG_BOOTSTRAP": "localhost:29092"}).sinks
     assert isinstance(found, TableSink)
     assert found.upsert == Upsert(("id",), ("_changed_at",), "x", has_history=True)
 

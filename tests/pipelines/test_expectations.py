@@ -40,7 +40,7 @@ topic = "out"
 def parsed(directory: Path, step: str = "", sink: str = "") -> Pipeline:
     file = directory / "shop.toml"
     file.write_text(FILE.format(step=step, sink=sink))
-    return load(file, {})
+    return load(file, {"TIDELOG_BOOTSTRAP": "localhost:29092"})
 
 
 def test_expectations_of_steps_and_sinks(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ registry = "http://localhost:8081"
 def parsed(directory: Path, source: str) -> Pipeline:
     file = directory / "shop.toml"
     file.write_text(FILE.format(source=source))
-    return load(file, {"SECRET": "s"})
+    return load(file, {"SECRET": "s", "TIDELOG_BOOTSTRAP": "localhost:29092"})
 
 
 def test_a_registry_in_a_file(tmp_path: Path) -> None:
