@@ -170,6 +170,10 @@ def test_kafka_python_and_aiokafka(tmp_path: Path, certificate: Certificate) -> 
 
 
 def test_three_brokers_log_in_to_each_other_by_scram_over_tls(tmp_path: Path, certificate: Certificate) -> None:
+    def admin_of(broker: Broker) -> dict[str, Any]:
+        address, ca = broker.advertised_address, certificate.authority
+        return librdkafka(address, "SASL_SSL", "PLAIN", "admin", "hunter2", ca)
+
     async def main() -> None:
         scram = f'{MODULES}.scram.ScramLoginModule required username="broker" password="hunter2";'
         async with brokers(tmp_path, certificate, "SASL_SSL") as (first,):
@@ -191,6 +195,11 @@ def test_three_brokers_log_in_to_each_other_by_scram_over_tls(tmp_path: Path, ce
             connections_max_reauth_ms=1500,
         ) as started:
             bootstrap = ",".join(each.advertised_address for each in started)
+            await in_thread(lambda: add_user(admin_of(started[0]), "dora", ScramMechanism.SCRAM_SHA_256, "sesame"))
+            deadline = asyncio.get_running_loop().time() + 1  # on all brokers within a second
+            while not all(each.acceptor.credentials.get("SCRAM-SHA-256", "dora") for each in started):  # noqa: ASYNC110
+                assert asyncio.get_running_loop().time() < deadline
+                await asyncio.sleep(0.01)
             user = librdkafka(bootstrap, "SASL_SSL", "SCRAM-SHA-256", "broker", "hunter2", certificate.authority)
             for _ in range(3):  # sessions expire meanwhile, of clients and between brokers
                 await in_thread(lambda: round_trip({**user, "acks": "all"}))

@@ -1,12 +1,16 @@
 """Logins of clients and of brokers, on virtual time."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.server.harness import Client, World
+from tests.server.harness import Client, World, fetch_request
 from tidelog.client.network.connection import ClientConnection
 from tidelog.client.network.in_flight import LoginFailed
 from tidelog.client.network.login import ClientLogin, Credentials, LoginNetwork
@@ -42,7 +46,7 @@ from tidelog.runtime.workers import InlineWorkers
 from tidelog.sasl.oauthbearer import oauthbearer_message, unsecured_token
 from tidelog.sasl.plain import plain_message
 from tidelog.sasl.scram import SHA_256, SHA_512
-from tidelog.server.broker import Broker
+from tidelog.server.broker import Broker, CannotStart
 from tidelog.server.login import LOGIN_TIMEOUT_S, MAX_PENDING_LOGINS
 from tidelog.server.session import Session
 
@@ -262,6 +266,40 @@ def test_a_token_limits_the_session() -> None:
     with_sasl(scenario)
 
 
+def test_signed_tokens_are_verified_with_the_keys_of_a_file(tmp_path: Path) -> None:
+    """A client gets its token from a file, too, as in Kafka."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(key.public_key()))
+    keys, token = tmp_path / "keys.json", tmp_path / "token"
+    keys.write_text(json.dumps({"keys": [{**public, "kid": "one"}]}))
+
+    async def scenario(world: World, broker: Broker, _: Client) -> None:
+        now_s = world.clock.now_ms() // 1000
+        good = {"sub": "carol", "iat": now_s, "exp": now_s + 3600, "aud": "kafka"}
+        for claims, reason in ((good, None), ({**good, "aud": "other"}, "invalid_token")):
+            token.write_text(jwt.encode(claims, key, "ES256", headers={"kid": "one"}))
+            credentials = Credentials("OAUTHBEARER", {}, f"file://{token}")
+            if reason is None:
+                connection = await own_connection(world, credentials)
+                await connection.ask(MetadataRequest(topics=[]), MetadataResponse)
+                assert "User:carol" in [str(each.principal) for each in sessions(broker)]
+            else:
+                with pytest.raises(LoginFailed, match=reason):
+                    await own_connection(world, credentials)
+
+    with_sasl(
+        scenario, sasl_oauthbearer_jwks_endpoint_url=f"file://{keys}", sasl_oauthbearer_expected_audience=("kafka",)
+    )
+
+
+def test_a_broker_does_not_start_without_the_keys_of_tokens(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(CannotStart, match="cannot read file:///no/such/keys"):
+            await World().start(**{**SETTINGS, "sasl_oauthbearer_jwks_endpoint_url": "file:///no/such/keys"})
+
+    run_virtually(main())
+
+
 def test_our_client_logs_in_again_before_its_session_ends() -> None:
     async def scenario(world: World, broker: Broker, _: Client) -> None:
         connection = await own_connection(world, Credentials("PLAIN", {"username": "alice", "password": "sesame"}))
@@ -272,6 +310,35 @@ def test_our_client_logs_in_again_before_its_session_ends() -> None:
         assert not connection.is_closed
 
     with_sasl(scenario, connections_max_reauth_ms=10_000)
+
+
+def test_a_fetcher_goes_on_while_its_connection_logs_in_again() -> None:
+    """It sends its next request when none is in flight: requests of a login are not its own, held ones are."""
+
+    async def scenario(world: World, broker: Broker, client: Client) -> None:
+        await log_in(client)
+        await client.create_topic("t")
+        connection = await own_connection(world, Credentials("PLAIN", {"username": "alice", "password": "sesame"}))
+        loop = asyncio.get_running_loop()
+        received, lost, longest_s = [loop.time()], list[Exception](), 0.0
+
+        def fetch() -> None:
+            assert connection.requests_in_flight == 0
+            connection.send(fetch_request("t", 0, max_wait_ms=500), on_response, lost.append, version=12)
+            assert connection.requests_in_flight == 1
+
+        def on_response(_: Response) -> None:
+            received.append(loop.time())
+            if not connection.requests_in_flight:
+                fetch()
+
+        fetch()
+        await asyncio.sleep(60)
+        longest_s = max(after - before for before, after in zip(received, [*received[1:], loop.time()], strict=True))
+        assert not lost
+        assert longest_s < 1.1, longest_s
+
+    with_sasl(scenario, connections_max_reauth_ms=1700)
 
 
 async def own_connection(world: World, credentials: Credentials) -> ClientConnection:

@@ -75,7 +75,10 @@ class InFlightRequests:
 
     @property
     def requests_in_flight(self) -> int:
-        return len(self._pending)
+        """Of the users of the connection: without those of a re-authentication, with those that it holds back."""
+        if self._held is None:
+            return len(self._pending)
+        return len(self._held) + sum(each.api_key not in LOGIN_API_KEYS for each in self._pending)
 
     # ---- sending
 
