@@ -1,8 +1,9 @@
 """Znodes of client quotas in Apache Kafka 3.9 in ZooKeeper mode: `/config/users`, `/config/clients`, `/config/ips`."""
 
 from collections.abc import Mapping
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
+from tidelog.cluster.znodes import group_node_name
 from tidelog.quotas.entities import DEFAULT, QuotaEntity
 
 USERS, CLIENTS, IPS = "users", "clients", "ips"
@@ -13,7 +14,7 @@ QUOTA_ROOTS = (f"{CONFIG}/{USERS}", f"{CONFIG}/{CLIENTS}", f"{CONFIG}/{IPS}")
 def entity_path(entity: QuotaEntity) -> str:
     """`users/alice/clients/app`, as in notifications. Names are escaped as Kafka's Sanitizer does."""
     if entity.ip is not None:
-        return f"{IPS}/{_escaped(entity.ip)}"
+        return f"{IPS}/{entity.ip}"  # not escaped in Kafka: an address has nothing to escape
     if entity.user is None:
         return f"{CLIENTS}/{_escaped(entity.client_id or DEFAULT)}"
     if entity.client_id is None:
@@ -22,8 +23,14 @@ def entity_path(entity: QuotaEntity) -> str:
 
 
 def entity_at(path: str) -> QuotaEntity | None:
-    """The entity of a path; None if it is not about quotas."""
-    match path.split("/"):
+    """The entity of a path; None if it is not about quotas.
+
+    A user may have the name of the default entity, escaped; it can have credentials, and no quotas.
+    """
+    names = path.split("/")
+    if any(name != DEFAULT and _plain(name) == DEFAULT for name in names):
+        return None
+    match names:
         case ["users", user]:
             return QuotaEntity(_plain(user))
         case ["users", user, "clients", client_id]:
@@ -37,10 +44,7 @@ def entity_at(path: str) -> QuotaEntity | None:
 
 
 def _escaped(name: str) -> str:
-    if name == DEFAULT:
-        return name
-    escaped = quote(name, safe="").replace("~", "%7E")
-    return escaped.replace(".", "%2E") if escaped in (".", "..") else escaped
+    return name if name == DEFAULT else group_node_name(name)
 
 
 def _plain(name: str) -> str:

@@ -151,7 +151,7 @@ def group_config_path(group_id: str) -> str:
 
 def group_node_name(group_id: str) -> str:
     """Tidelog's own node. The name is escaped as Kafka escapes user and client names, which may be any text, too."""
-    name = quote(group_id, safe="")
+    name = quote(group_id, safe="").replace("~", "%7E")
     return name.replace(".", "%2E") if name in (".", "..") else name
 
 
