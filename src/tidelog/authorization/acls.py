@@ -12,6 +12,8 @@ CLUSTER_NAME = "kafka-cluster"
 class Code(IntEnum):
     """A number as requests carry it; numbers that are not known become UNKNOWN."""
 
+    __hash__ = int.__hash__  # that of Enum is written in Python, and these are in the keys of caches
+
     @classmethod
     def _missing_(cls, value: object) -> "Code | None":
         return cls(0) if isinstance(value, int) else None

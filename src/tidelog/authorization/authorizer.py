@@ -87,10 +87,15 @@ class Authorizer:
 
     def replace(self, pattern: ResourcePattern, entries: Entries) -> None:
         """All rules of a resource pattern in one step; none removes it."""
-        if entries:
-            self._entries[pattern] = entries
-        else:
-            self._entries.pop(pattern, None)
+        self.update({pattern: entries})
+
+    def update(self, changed: Mapping[ResourcePattern, Entries]) -> None:
+        """Replace the rules of several resource patterns in one step."""
+        for pattern, entries in changed.items():
+            if entries:
+                self._entries[pattern] = entries
+            else:
+                self._entries.pop(pattern, None)
         self._on_changed()
 
     def _on_changed(self) -> None:
@@ -177,13 +182,16 @@ class Authorizer:
         """Patterns with Deny rules and with Allow rules. Implied operations do not count here, as in Kafka."""
         denied: set[ResourcePattern] = set()
         allowed: set[ResourcePattern] = set()
-        for pattern, entry in self.bindings(AclFilter(resource_type=resource)):
-            if (
-                entry.principal in (principal, ANY_USER)
-                and entry.host in (host, WILDCARD)
-                and entry.operation in (operation, Operation.ALL)
-            ):
-                (denied if entry.permission is Permission.DENY else allowed).add(pattern)
+        for pattern, entries in self._entries.items():
+            if pattern.type is not resource:
+                continue
+            for entry in entries:
+                if (
+                    (entry.principal == principal or entry.principal == ANY_USER)
+                    and entry.host in (host, WILDCARD)
+                    and entry.operation in (operation, Operation.ALL)
+                ):
+                    (denied if entry.permission is Permission.DENY else allowed).add(pattern)
         return denied, allowed
 
 

@@ -140,9 +140,10 @@ class Acls:
         except MalformedNode:
             await self._reload(store)
             return
-        for pattern, entries in (await self._read(store, list(changed))).items():
-            self._authorizer.replace(pattern, entries)
-            logger.info("ACLs changed resource=%s entries=%d", pattern, len(entries))
+        rules = await self._read(store, list(changed))
+        self._authorizer.update(rules)
+        for pattern, entries in rules.items():
+            logger.info("ACLs changed resource=%s entries=%d", shown(str(pattern)), len(entries))
         for path in paths:
             root, _, name = path.rpartition("/")
             self._last_names[root] = max(name, self._last_names.get(root, ""))
