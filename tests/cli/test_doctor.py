@@ -109,6 +109,7 @@ def test_doctor_visits_a_running_cluster(capfd: pytest.CaptureFixture[str]) -> N
     with Cluster(brokers=2) as kafka:
         cli = CommandLine(kafka, capfd)
         cli.good("topic", "create", "single", "--replication-factor", "1")
+        cli.good("topic", "create", "double", "--replication-factor", "2")
         ended = cli.run("doctor", "--json")
         found = json.loads(ended.out)
         assert ended.code == 1

@@ -8,6 +8,12 @@ from tidelog.cli.local_cluster.broker_queries import DEBUGGING_CONSUMER, Cluster
 from tidelog.cli.local_cluster.inspection import inspect_remote_cluster
 from tidelog.cli.local_cluster.view import BrokerState, Move
 from tidelog.client.network.bootstrap import Address
+from tidelog.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -75,6 +81,9 @@ class ScriptedBrokers(Connections):
             return DescribeLogDirsResponse(results=[DescribeLogDirsResult(topics=[topic])], suspension=self.suspension)
         if isinstance(request, ListPartitionReassignmentsRequest):
             return ListPartitionReassignmentsResponse(topics=self.reassignments)
+        if isinstance(request, DescribeConfigsRequest):
+            minimum = DescribeConfigsResourceResult(name="min.insync.replicas", value="2")
+            return DescribeConfigsResponse(results=[DescribeConfigsResult(resource_name="tides", configs=[minimum])])
         assert isinstance(request, ListOffsetsRequest)
         end = self._log_ends[address] if request.replica_id == DEBUGGING_CONSUMER else HIGH_WATERMARK
         partition = ListOffsetsPartitionResponse(partition_index=0, offset=end)
@@ -105,6 +114,13 @@ def test_lag_is_the_distance_from_the_leaders_log_end() -> None:
     assert partition.lag == {1: 0, 2: 0, 3: 7}
     assert partition.high_watermark == HIGH_WATERMARK
     assert partition.is_healthy
+    assert (partition.min_in_sync, partition.is_writable) == (2, True)
+
+
+def test_leader_that_does_not_answer_is_no_leader() -> None:
+    brokers = ScriptedBrokers({1: 100, 2: 100}, metadata(members=[1, 2, 3], leader=3, in_sync=[1, 2, 3]))
+    (partition,) = ask(brokers, 1).partitions
+    assert (partition.leader, partition.is_leader_silent, partition.is_writable) == (3, True, False)
 
 
 def test_broker_that_is_away_has_no_lag_but_a_reason() -> None:

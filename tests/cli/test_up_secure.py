@@ -89,6 +89,14 @@ def test_nobody_gets_in_uninvited(cluster: LocalCluster) -> None:
         AdminClient(dict(between_brokers)).list_topics(timeout=2)
 
 
+def test_doctor_and_status_log_in(cluster: LocalCluster) -> None:
+    for command in ("status", "doctor"):
+        shown = attempt(cluster, command, "--json").stdout
+        assert "no broker answers" not in shown
+        assert "cluster" in shown
+    assert "no broker answers" in tidelog("doctor", "--bootstrap", cluster.bootstrap).stdout
+
+
 def test_tools_of_librdkafka_take_their_file(cluster: LocalCluster) -> None:
     settings = {each.key: each.value for each in parse_properties((cluster.data / "librdkafka.properties").read_text())}
     assert len(AdminClient(dict(settings)).list_topics(timeout=20).brokers) == 2

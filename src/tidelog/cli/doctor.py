@@ -2,7 +2,7 @@
 
 import argparse
 
-from tidelog.cli.client_command import add_cluster_options
+from tidelog.cli.client_command import add_cluster_options, add_command_config_option
 from tidelog.cli.local_command import add_data_option
 
 DESCRIPTION = """\
@@ -22,6 +22,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     place = parser.add_mutually_exclusive_group()
     add_data_option(place)
     add_cluster_options(place)
+    add_command_config_option(parser)
     parser.set_defaults(data=None)
     parser.add_argument("--machine", action="store_true", help="check only this machine")
     parser.add_argument("--all", action="store_true", dest="shows_all", help="also print what is in order")

@@ -11,7 +11,9 @@ import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
+from tidelog.cli.client_command import command_network
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.disk_view import DisksView, disks_of
 from tidelog.cli.doctor_checks import (
@@ -43,12 +45,10 @@ from tidelog.errors import KafkaError
 from tidelog.kernels import is_compiled
 from tidelog.runtime.cluster_choice import NoCluster, choose_cluster, default_data_directory
 from tidelog.runtime.randomness import SystemRandomness
-from tidelog.runtime.socket_network import SocketNetwork
 from tidelog.terminal.colours import paint_for
 from tidelog.types import TopicPartition
 
 TIMEOUT_S = 5.0
-MAX_FRAME_BYTES = 64 * 1024 * 1024
 MAX_CHECKED_PARTITIONS = 50
 """Of those that hold read_committed back."""
 
@@ -153,39 +153,57 @@ def _is_taken(port: int) -> bool:
 # The cluster
 
 
+class _Place(NamedTuple):
+    """The cluster that is visited, and how clients log in there."""
+
+    bootstrap: list[Address]
+    command_config: str | None
+    data: DataDirectory | None
+    """Of a cluster on this machine."""
+
+
+def _place(options: argparse.Namespace) -> _Place:
+    directory = options.data
+    if directory is None:
+        chosen = choose_cluster(options.bootstrap, options.profile)
+        directory = chosen.data_directory
+        if directory is None:
+            try:
+                bootstrap = parse_bootstrap(chosen.bootstrap)
+            except BadBootstrap as error:
+                raise CommandError(f"{chosen.origin}: {error}") from None
+            return _Place(bootstrap, options.command_config or chosen.command_config, None)
+    data = DataDirectory(directory)
+    return _Place(parse_bootstrap(data.require_plan().bootstrap), options.command_config or data.command_config, data)
+
+
 async def _cluster(options: argparse.Namespace) -> list[Finding]:
     try:
-        view, bootstrap, is_local = await _view(options)
+        place = _place(options)
     except NoCluster as reason:
         return [Finding(Severity.OK, "cluster", f"not checked: {reason}")]
+    view = await _view(place)
     if view.cluster_id is None:
-        remedy = "`tidelog up` starts it" if is_local else "check the address, and that the brokers run"
-        where = ", ".join(map(str, bootstrap))
+        remedy = "`tidelog up` starts it" if place.data else "check the address, the login, and that the brokers run"
+        where = ", ".join(map(str, place.bootstrap))
         return [Finding(Severity.ERROR, "cluster", f"no broker answers at {where}", remedy)]
-    async with Cluster(SocketNetwork(MAX_FRAME_BYTES), bootstrap, SystemRandomness()) as cluster:
+    async with Cluster(command_network(place.command_config), place.bootstrap, SystemRandomness()) as cluster:
         facts = ClusterFacts(
             view,
             await _disks(cluster),
             {each.topic_partition.topic: len(each.replicas) for each in view.partitions},
             await _transactions(cluster, view),
-            is_local,
+            place.data is not None,
         )
     return cluster_findings(facts)
 
 
-async def _view(options: argparse.Namespace) -> tuple[ClusterView, list[Address], bool]:
-    connections = new_connections()
+async def _view(place: _Place) -> ClusterView:
+    connections = new_connections(place.command_config)
     try:
-        if options.data is None:
-            chosen = choose_cluster(options.bootstrap, options.profile)
-            if chosen.data_directory is None:
-                bootstrap = parse_bootstrap(chosen.bootstrap)
-                return await inspect_remote_cluster(connections, bootstrap), bootstrap, False
-        data = DataDirectory(options.data or default_data_directory())
-        plan = data.require_plan()
-        return await inspect_local_cluster(connections, data, plan), parse_bootstrap(plan.bootstrap), True
-    except BadBootstrap as error:
-        raise CommandError(f"{chosen.origin}: {error}") from None
+        if place.data is None:
+            return await inspect_remote_cluster(connections, place.bootstrap)
+        return await inspect_local_cluster(connections, place.data, place.data.require_plan())
     finally:
         connections.close()
 
