@@ -69,6 +69,14 @@ def _leader(kafka: Cluster, topic: str) -> tuple[int, list[int]]:
     return partition.leader, sorted(partition.isrs)
 
 
+def _wait_for_in_sync_replicas(kafka: Cluster, expected: list[int]) -> None:
+    """Brokers learn of changes one after the other, some seconds later."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while _leader(kafka, "tides")[1] != expected:
+        assert time.monotonic() < deadline
+        kafka.clock.advance(seconds=1)
+
+
 def test_a_paused_broker_does_not_answer_and_goes_on_later(one: Cluster) -> None:
     assert _send(one, "tides", b"before") is None
     one.pause(1)
@@ -141,12 +149,20 @@ def test_a_follower_that_is_cut_off_leaves_the_in_sync_replicas_and_comes_back(t
         producer.poll(0.01)
     three.clock.advance(seconds=60)  # replica.lag.time.max.ms is 30 s
     assert producer.flush(TIMEOUT_S) == 0
-    assert _leader(three, "tides")[1] == sorted({1, 2, 3} - {follower})
+    _wait_for_in_sync_replicas(three, sorted({1, 2, 3} - {follower}))
     three.heal()
-    deadline = time.monotonic() + TIMEOUT_S
-    while _leader(three, "tides")[1] != [1, 2, 3] and time.monotonic() < deadline:
-        three.clock.advance(seconds=1)
-    assert _leader(three, "tides")[1] == [1, 2, 3]
+    _wait_for_in_sync_replicas(three, [1, 2, 3])
+
+
+def test_requests_of_brokers_are_scripted_and_recorded_apart(three: Cluster) -> None:
+    _create(three, "tides", 3, min_insync_replicas="2")
+    leader, _ = _leader(three, "tides")
+    rule = three.on("Fetch", topic="tides", broker=leader, from_brokers=True).fail("NOT_LEADER_OR_FOLLOWER", times=4)
+    assert _send(three, "tides", b"value") is None
+    assert rule.hits == 4
+    fetches = three.requests("Fetch", from_brokers=True)
+    assert {request.from_broker for request in fetches if request.broker == leader} == {1, 2, 3} - {leader}
+    assert three.requests("Fetch") == []
 
 
 def test_a_broker_that_is_cut_off_from_everything_is_replaced(three: Cluster) -> None:

@@ -20,6 +20,9 @@ CLIENTS = 0
 KIT = -1
 """In the place of a broker's id: the inspection of the cluster, which is never cut off."""
 
+MAX_OWNERS = 1000
+"""Ports that are remembered before those of closed connections are forgotten."""
+
 
 class _DeadReceiver:
     """A killed broker learns nothing."""
@@ -146,6 +149,8 @@ class Wiring:
         """The accepting broker may have taken the connection for that of a client."""
         assert isinstance(channel, SocketChannel)
         port = channel.local_port
+        if len(self._owner_of_port) > MAX_OWNERS:
+            self._owner_of_port = {key: owner for key, owner in self._owner_of_port.items() if not owner[0].is_closed}
         self._owner_of_port[port] = (channel, broker_id)
         for link in self._links:
             if link.channel.peer_port == port:
