@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from tidelog.client.network.bootstrap import parse_bootstrap
+from tidelog.client.network.secured_network import secured_network
 from tidelog.client.routing.cluster import Cluster
+from tidelog.config.client import client_security
 from tidelog.protocol.compression import Codec
 from tidelog.runtime.network import Network
 from tidelog.runtime.randomness import SystemRandomness
-from tidelog.runtime.socket_network import SocketNetwork
 
 T = TypeVar("T")
 
@@ -86,6 +87,7 @@ def parse_config(config: Mapping[str, str] | None, known: Mapping[str, Parse]) -
     if mistakes:
         raise ValueError("; ".join(mistakes))
     security = {name: text for name, text in (config or {}).items() if name.startswith(SECURITY_PREFIXES)}
+    client_security(security)  # a wrong name is told now, not at the first connection
     return ClientConfig(values, security)
 
 
@@ -102,8 +104,5 @@ def open_cluster(bootstrap_servers: str, client_id: str | None, config: ClientCo
 
 
 def open_network(security: Mapping[str, str]) -> Network:
-    """Connections with these settings (`security.protocol`, `ssl.*`, `sasl.*`). The one place that knows them."""
-    protocol = security.get("security.protocol", "PLAINTEXT")
-    if protocol != "PLAINTEXT":
-        raise ValueError(f"security.protocol: only PLAINTEXT is supported, found {protocol!r}")
-    return SocketNetwork(MAX_FRAME_BYTES)
+    """Connections with these settings (`security.protocol`, `ssl.*`, `sasl.*`). Raises ValueError."""
+    return secured_network(client_security(security), MAX_FRAME_BYTES)
