@@ -157,7 +157,7 @@ def test_a_check_that_cannot_be_made_on_this_machine_ends_the_run() -> None:
 
 
 def test_a_version_without_the_tool_is_no_failure() -> None:
-    name = "kafka-cluster list-endpoints"
+    name = "kafka-cluster list-endpoints, --include-fenced-brokers"
     assert f"| {name} | - | **NO** |" in command_line.table({(name, command_line.VERSIONS[1]): "it failed"})
     assert f"| {name} | - | yes |" in command_line.table({(name, command_line.VERSIONS[1]): ""})
 
