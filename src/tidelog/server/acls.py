@@ -33,6 +33,7 @@ from tidelog.store.interface import (
     NodeExists,
     NoNode,
     Operation,
+    RequestTooLarge,
     SessionExpired,
     Set,
     Store,
@@ -209,9 +210,9 @@ class Acls:
         with store_errors_for_clients():
             await self.catch_up()
         deleted: list[list[AclBinding]] = [[] for _ in filters]
-        for pattern in list(self._authorizer.patterns):
+        for pattern, entries in list(self._authorizer.patterns.items()):
             matching = [(index, each) for index, each in enumerate(filters) if each.matches_pattern(pattern)]
-            if not matching:
+            if not any(each.matches_entry(entry) for _, each in matching for entry in entries):
                 continue
             selected = [each for _, each in matching]
             for entry in await self._change(pattern, lambda current, by=selected: _kept(current, by)):  # type: ignore[misc]
@@ -252,6 +253,8 @@ class Acls:
             await self._store().multi([write, *map(Delete, old), notify])
         except (BadVersion, NodeExists, NoNode):
             return False
+        except RequestTooLarge as error:
+            raise InvalidRequest(f"{pattern} has more rules than one node of the store can hold") from error
         return True
 
     async def _old_notifications(self, pattern_type: PatternType) -> list[str]:
