@@ -1,0 +1,54 @@
+"""Spark Connect, in a process of its own; it needs `tidelog[connect]`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.clients.broker import TidelogProcess
+from tests.pipelines.test_runner import consumed
+from tests.spark_session import Message, TopicMaker, produce
+from tidelog.spark.accelerators.python_launcher import python_command
+from tidelog.spark.java import choose_java
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(autouse=True)
+def _needs_connect() -> None:
+    pytest.importorskip("grpc", reason="Spark Connect needs pip install 'tidelog[connect]'")
+
+
+def run(*command: str, directory: Path) -> "subprocess.CompletedProcess[str]":
+    choose_java()
+    # Spark gives a Python process of a source ten seconds to start: without the launcher a busy machine needs more.
+    python = python_command()
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+    )
+
+
+def ids(table: Path) -> list[int]:
+    return sorted(DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist())
+
+
+def test_a_program_of_spark_connect(running_broker: TidelogProcess, new_topic: TopicMaker, tmp_path: Path) -> None:
+    topic, out = new_topic(suffix=".in"), new_topic(suffix=".out")
+    produce(running_broker.bootstrap, topic, [Message(str(number).encode()) for number in range(10)])
+    program = str(Path(__file__).with_name("connect_program.py"))
+    ended = run(sys.executable, program, running_broker.bootstrap, topic, out, str(tmp_path), directory=tmp_path)
+    assert ended.returncode == 0, ended.stderr[-5000:]
+    assert ids(tmp_path / "by-format") == list(range(10))
+    assert ids(tmp_path / "by-function") == list(range(10))
+    values = [int(message.value()) for message in consumed(running_broker.bootstrap, out, 10)]
+    assert sorted(values) == [2 * number for number in range(10)]
