@@ -197,7 +197,7 @@ def test_three_brokers_log_in_to_each_other_by_scram_over_tls(tmp_path: Path, ce
             bootstrap = ",".join(each.advertised_address for each in started)
             await in_thread(lambda: add_user(admin_of(started[0]), "dora", ScramMechanism.SCRAM_SHA_256, "sesame"))
             deadline = asyncio.get_running_loop().time() + 1  # on all brokers within a second
-            while not all(each.acceptor.credentials.get("SCRAM-SHA-256", "dora") for each in started):  # noqa: ASYNC110
+            while not all(each.acceptor.credentials.get("SCRAM-SHA-256", "dora") for each in started):
                 assert asyncio.get_running_loop().time() < deadline
                 await asyncio.sleep(0.01)
             user = librdkafka(bootstrap, "SASL_SSL", "SCRAM-SHA-256", "broker", "hunter2", certificate.authority)

@@ -1,14 +1,20 @@
 """The HTTP server over real sockets: good requests, bad ones, slow readers."""
 
 import asyncio
+import base64
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
+from tests.certificates import Authority
+from tidelog.config.ssl import SslSettings
 from tidelog.runtime import http_server
 from tidelog.runtime.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES, HttpServer, Page
+from tidelog.runtime.tls_context import server_context
 
 PIECE = b"x" * 1000 + b"\n"
 
@@ -302,6 +308,43 @@ def test_nobody_is_answered_before_the_start_and_a_taken_address_is_an_error() -
         await server.start({})
         with pytest.raises(OSError, match="address already in use"):
             await HttpServer.listen("127.0.0.1", server.port)
+        await server.close()
+
+    asyncio.run(main())
+
+
+def test_a_page_with_a_password() -> None:
+    async def main() -> None:
+        server = await HttpServer.listen("127.0.0.1", 0, basic_auth="scraper:s:esame")
+        await server.start({"/page": Pieces.of(b"one\n")})
+        served = Served(server)
+        statuses = []
+        for given in (None, "scraper:wrong", "scraper:s:esame"):
+            encoded = base64.b64encode((given or "").encode()).decode()
+            header = "" if given is None else f"Authorization: Basic {encoded}\r\n"
+            status, headers, body = await served.get(f"GET /page HTTP/1.0\r\n{header}\r\n".encode())
+            statuses.append(status)
+            assert ("www-authenticate" in headers) == (status == 401)
+            assert (body == b"one\n") == (status == 200)
+        assert statuses == [401, 401, 200]
+        await server.close()
+
+    asyncio.run(main())
+
+
+def test_a_page_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.sign("broker")
+    settings = SslSettings(ssl_keystore_location=str(certificate.location))
+
+    async def main() -> None:
+        server = await HttpServer.listen("127.0.0.1", 0, tls=server_context(settings))
+        await server.start({"/page": Pieces.of(b"one\n")})
+        trusting = ssl.create_default_context(cafile=str(certificate.authority))
+        reader, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
+        writer.write(b"GET /page HTTP/1.0\r\n\r\n")
+        assert (await reader.read()).endswith(b"one\n")
+        writer.close()
         await server.close()
 
     asyncio.run(main())

@@ -313,3 +313,15 @@ def test_pkcs12_without_its_library_is_one_sentence(
     store = pkcs12(certificate, tmp_path / "store.p12", "x")
     with pytest.raises(BadKeyMaterial, match=r"pip install 'tidelog\[pkcs12\]'"):
         ListenerTls(settings(certificate, ssl_keystore_location=str(store)))
+
+
+def test_a_key_that_others_can_read_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    certificate = Authority(tmp_path).sign("broker")
+    certificate.location.chmod(0o600)
+    ListenerTls(settings(certificate))
+    assert not caplog.records
+    certificate.location.chmod(0o640)
+    ListenerTls(settings(certificate))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"key can be read by others; protect it with chmod 600 file={certificate.location}"
+    ]
