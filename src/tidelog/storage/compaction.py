@@ -36,7 +36,7 @@ from tidelog.protocol.records import (
     with_base_timestamp,
 )
 from tidelog.storage.transaction_index import AbortedTransaction
-from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
+from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
 
 MAX_OFFSET_RANGE: Final = 2**31 - 1
 """Index entries hold offsets relative to the base offset in 32 bits."""
@@ -411,12 +411,13 @@ class BatchFilter:
 
 
 def _of_no_producer(header: BatchHeader) -> BatchHeader:
-    """Belongs to no transaction, whose marker would have to stay as long."""
+    """Belongs to no transaction, whose marker would have to stay as long, and to no time: no index names it."""
     return header._replace(
         attributes=header.attributes & ~(TRANSACTIONAL_BIT | CONTROL_BIT),
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
         base_sequence=NO_SEQUENCE,
+        max_timestamp=NO_TIMESTAMP,
     )
 
 
