@@ -1,12 +1,13 @@
 """Who coordinates what, and how groups are listed, described and deleted."""
 
 from compat.answers.conversation import Conversation, chapter, wait_until
-from compat.answers.requests import join, leave, offset_commit, sync
+from compat.answers.requests import heartbeat, join, leave, offset_commit, sync
 from tidelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tidelog.protocol.messages.heartbeat import HeartbeatResponse
 from tidelog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 GROUP, TRANSACTION, SHARE_GROUP = 0, 1, 2
@@ -34,6 +35,7 @@ def _has_loaded(talk: Conversation, key_type: int, keys: list[str]) -> bool:
     if key_type == GROUP:
         groups = talk.ask_quietly(DescribeGroupsRequest(groups=keys), 5, DescribeGroupsResponse)
         found = [each.error_code for each in groups.groups]
+        found += [talk.ask_quietly(heartbeat(key, 1, "nobody"), 4, HeartbeatResponse).error_code for key in keys]
     elif key_type == TRANSACTION:
         request = DescribeTransactionsRequest(transactional_ids=keys)
         transactions = talk.ask_quietly(request, 0, DescribeTransactionsResponse)
