@@ -1,5 +1,5 @@
 """Spark asks every module called pyspark_* for its data source: so `format("tidelog-table")` is found."""
 
-from tidelog.spark.table_source import DefaultSource
+from tidelog.pipelines.tables.table_source import DefaultSource
 
 __all__ = ["DefaultSource"]

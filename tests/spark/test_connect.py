@@ -1,6 +1,8 @@
-"""Spark Connect, in a process of its own; it needs `tidelog[connect]`."""
+"""Spark Connect and Declarative Pipelines, in processes of their own; they need `tidelog[connect]`."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +54,49 @@ def test_a_program_of_spark_connect(running_broker: TidelogProcess, new_topic: T
     assert ids(tmp_path / "by-function") == list(range(10))
     values = [int(message.value()) for message in consumed(running_broker.bootstrap, out, 10)]
     assert sorted(values) == [2 * number for number in range(10)]
+
+
+PROJECT = """
+name: shop
+libraries:
+  - glob:
+      include: transformations/**
+storage: {storage}
+"""
+DEFINITIONS = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+
+@dp.table
+def bronze():
+    reader = spark.readStream.format("tidelog").option("kafka.bootstrap.servers", {bootstrap!r})
+    return reader.option("subscribe", {topic!r}).option("startingOffsets", "earliest").load()
+
+dp.create_sink("orders", "tidelog-table", {{"delta": {table!r}}})
+
+@dp.append_flow(target="orders")
+def to_table():
+    return spark.readStream.table("bronze").selectExpr("CAST(CAST(value AS string) AS bigint) AS id")
+"""
+
+
+def test_a_declarative_pipeline(running_broker: TidelogProcess, new_topic: TopicMaker, tmp_path: Path) -> None:
+    topic = new_topic()
+    produce(running_broker.bootstrap, topic, [Message(str(number).encode()) for number in range(10)])
+    (tmp_path / "transformations").mkdir()
+    table = tmp_path / "orders"
+    definitions = DEFINITIONS.format(bootstrap=running_broker.bootstrap, topic=topic, table=str(table))
+    (tmp_path / "transformations" / "shop.py").write_text(definitions)
+    project = PROJECT.format(storage=json.dumps((tmp_path / "storage").as_uri()))
+    (tmp_path / "spark-pipeline.yml").write_text(project)
+    command = shutil.which(
+        "spark-pipelines", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
+    if command is None:
+        pytest.skip("spark-pipelines is not installed beside this Python")
+    warehouse = f"spark.sql.warehouse.dir={tmp_path / 'warehouse'}"  # static: not in the project's file
+    ended = run(command, "run", "--remote", "local[2]", "--conf", warehouse, directory=tmp_path)
+    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-5000:]
+    assert ids(table) == list(range(10))

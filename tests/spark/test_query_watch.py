@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tidelog.pipelines.running.progress import QueryState
+from tidelog.pipelines.running.query_watch import QueryWatch
 from tidelog.spark import watch
-from tidelog.spark.query_watch import QueryWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_query_from_its_start_to_its_end() -> None:
 
 
 def test_queries_that_ended_are_forgotten_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.spark.query_watch.ENDED_QUERIES_MAX", 2)
+    monkeypatch.setattr("tidelog.pipelines.running.query_watch.ENDED_QUERIES_MAX", 2)
     seen = QueryWatch("job")
     for number in range(5):
         seen.started(str(number), None)

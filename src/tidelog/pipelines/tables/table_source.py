@@ -22,6 +22,6 @@ class DefaultSource(DataSource):
 
     @only_the_sentence()
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":  # noqa: N802
-        from tidelog.spark.table_stream_writer import stream_writer
+        from tidelog.pipelines.tables.stream_writer import stream_writer
 
         return stream_writer(self.options, schema)
