@@ -40,7 +40,7 @@ EXCEPTIONS = {
     "spark/records/encode_kernels.py append_records": "one compiled loop over all records of a batch",
     "spark/records/kernels.py scan": "a compiled loop: an object for its arrays would make it slow",
     "spark/records/kernels.py scan_batch": "a compiled loop: an object for its arrays would make it slow",
-    "spark/tables.py table": "called with keywords only, one for each key of a table sink",
+    "pipelines/tables/spark_table.py table": "called with keywords only, one for each key of a table sink",
     "config/setting.py setting": "called with keywords only, one for each property of a setting",
     "protocol/records.py build_batch": "called with keywords only, one for each field of a batch header",
 }
