@@ -1,6 +1,6 @@
 """`make spark` tells what it downloads."""
 
-from tools.pip_progress import steps
+from tools.pip_progress import main, steps
 
 
 def test_downloads_are_told_with_their_size() -> None:
@@ -18,3 +18,7 @@ def test_downloads_are_told_with_their_size() -> None:
         "building wheels for collected packages",
         "installing collected packages",
     ]
+
+
+def test_pip_takes_its_arguments() -> None:
+    assert main(["install", "--dry-run", "pip"]) == 0

@@ -3,6 +3,7 @@
 pip's own progress bars need a terminal, and without one a large download says nothing for minutes.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -26,11 +27,14 @@ def steps(lines: Iterable[str]) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--progress-bar", "off", *arguments]
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    environment = os.environ | {"PIP_PROGRESS_BAR": "off"}
     began_s = time.monotonic()
     is_terminal = sys.stdout.isatty()
     kept: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout is not None
 
         def read() -> Iterator[str]:
