@@ -1,4 +1,4 @@
-"""Avro by the schema id in the record, from a registry with Confluent's REST interface (recorded answers)."""
+"""Avro by the schema id in the record, from a registry with Confluent's REST interface (a stand-in with answers written by hand)."""
 
 import base64
 import io
