@@ -311,7 +311,7 @@ def test_pkcs12_without_its_library_is_one_sentence(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
     store = pkcs12(certificate, tmp_path / "store.p12", "x")
-    with pytest.raises(BadKeyMaterial, match=r"pip install 'tidelog\[pkcs12\]'"):
+    with pytest.raises(BadKeyMaterial, match=r"pip install 'tidelog\[security\]'"):
         ListenerTls(settings(certificate, ssl_keystore_location=str(store)))
 
 

@@ -24,7 +24,8 @@ def test_programs_of_the_page_run(
     names: dict[str, Any] = {}
     for program in programs:
         here = program.replace("localhost:29092", running_broker.bootstrap)
-        here = re.sub('"(checkpoint(?: .*?)?)"', lambda found: repr(str(tmp_path / found[1])), here)
+        here = re.sub('"(checkpoint(?: [^"]*)?|tables/[^"]*)"', lambda found: repr(str(tmp_path / found[1])), here)
+        here = here.replace("metrics_port=9200", "metrics_port=0")
         assert here != program
         exec(here, names)
     assert "tea 2" in capsys.readouterr().out
