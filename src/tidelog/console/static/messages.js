@@ -22,6 +22,7 @@ export function messagesView(body, topic, query, signal) {
   const live = h("button", { type: "button", "aria-pressed": false, onclick: toggleLive }, "Live");
   let cursor = null;
   let source = null;
+  let asking = 0; // the newest question: answers to earlier ones come too late
 
   body.append(
     h("div", { class: "card" }, h("div", { class: "bar quiet" }, h("span", {}, "Records by time: click on a bar to read from there"), h("span", { class: "grow" }),
@@ -47,16 +48,18 @@ export function messagesView(body, topic, query, signal) {
   async function load(further = false) {
     stopLive();
     remember();
+    const number = ++asking;
     note.textContent = "reading…";
     try {
       const page = await get(`${path}/messages`, { ...asked(), cursor: further && cursor ? cursor : undefined });
-      if (signal.aborted) return;
+      if (signal.aborted || number !== asking) return;
       cursor = Object.entries(page.next_offsets).map(([number, offset]) => `${number}:${offset}`).join(",");
       if (!further) list.replaceChildren();
       show(start.value === "latest" && !further ? page.records.reverse() : page.records, false);
       note.textContent = `${count(page.records.length)} shown, ${count(page.scanned)} looked at${page.is_at_end ? ", at the end" : ""}`;
       more.hidden = page.is_at_end;
     } catch (error) {
+      if (number !== asking) return;
       note.textContent = "";
       fill(list, h("div", { class: "error" }, error.message));
     }
@@ -71,6 +74,7 @@ export function messagesView(body, topic, query, signal) {
 
   function toggleLive() {
     if (source) { stopLive(); return; }
+    asking += 1;
     live.setAttribute("aria-pressed", true);
     list.replaceChildren();
     note.textContent = "waiting for new records…";
