@@ -1,4 +1,4 @@
-"""Avro by the schema id in the record, from a registry with Confluent's REST interface (a stand-in with answers written by hand)."""
+"""Avro by the schema id in the record, from a stand-in for a registry with Confluent's REST interface."""
 
 import base64
 import io
