@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,10 @@ def leftovers(cluster: TwoDisks, broker_id: int, pattern: str) -> list[str]:
     return [found.name for disk in cluster.disks(broker_id) for found in disk.glob(pattern)]
 
 
+def _is_moving(cluster: TwoDisks, broker_id: int) -> bool:
+    return bool(futures(cluster, broker_id))
+
+
 def is_on(disk: Path) -> bool:
     return all((disk / str(each)).is_dir() for each in MOVED)
 
@@ -125,8 +130,11 @@ def test_replicas_move_between_disks_while_their_broker_is_killed(three: TwoDisk
             writer.wait_for_more()
             target = three.disks(victim)[1 if number < len(BROKERS) else 0]
             move(three, victim, target)
-            for _ in range(KILLS_OF_A_MOVE):
-                time.sleep(chance.uniform(0, LATEST_KILL_S))
+            for kill in range(KILLS_OF_A_MOVE):
+                if kill == 0:  # while it copies; the others strike at any time
+                    wait_for(partial(_is_moving, three, victim), lambda: "no move begins", PATIENCE_S)
+                else:
+                    time.sleep(chance.uniform(0, LATEST_KILL_S))
                 three.brokers[victim].kill()
                 struck_half_way += bool(futures(three, victim))
                 writer.wait_for_more()
