@@ -2,10 +2,17 @@ import asyncio
 
 import pytest
 
-from tidelog.cluster.znodes import ProducerIdBlock, encode_producer_id_block
+from tidelog.cluster.znodes import (
+    CLUSTER_ID,
+    ClusterNode,
+    ProducerIdBlock,
+    TakeoverState,
+    encode_cluster,
+    encode_producer_id_block,
+)
 from tidelog.controller.producer_ids import BLOCK_SIZE, LAST_PRODUCER_ID, ProducerIds, next_block
 from tidelog.controller.registration import prepare_store
-from tidelog.errors import CoordinatorLoadInProgress, UnknownServerError
+from tidelog.errors import CoordinatorLoadInProgress, KafkaError, UnknownServerError
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 
 
@@ -28,6 +35,23 @@ def test_no_two_producers_get_the_same_id() -> None:
         brokers = [ProducerIds(MemoryStore(state), broker_id) for broker_id in range(3)]
         taken = await asyncio.gather(*(brokers[number % 3].next() for number in range(3000)))
         assert sorted(taken) == list(range(3000))  # and no block is wasted
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("takeover", ["", "waiting", "registering"])
+def test_an_empty_store_in_the_place_of_a_lost_one_hands_out_nothing(takeover: str) -> None:
+    """A broker that has not noticed the loss got ids from 0 again, which producers used (seed 72046)."""
+
+    async def scenario() -> None:
+        store = MemoryStore()
+        await prepare_store(store)
+        node = ClusterNode("tide", takeover=TakeoverState(takeover))
+        await store.create(CLUSTER_ID, encode_cluster(node))
+        with pytest.raises(KafkaError):
+            await ProducerIds(store, 1).next()
+        await store.set(CLUSTER_ID, encode_cluster(node._replace(takeover=TakeoverState.DONE)))
+        assert await ProducerIds(store, 1).next() == 0
 
     asyncio.run(scenario())
 

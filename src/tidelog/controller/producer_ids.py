@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable
 from tidelog.cluster import znodes
 from tidelog.cluster.znodes import ProducerIdBlock
 from tidelog.controller.store_errors import store_errors_for_clients
+from tidelog.controller.takeover import read_store_state
 from tidelog.errors import CoordinatorLoadInProgress, UnknownServerError
-from tidelog.store.interface import BadVersion, Store, StoreUnavailable
+from tidelog.store.interface import BadVersion, Check, NoNode, Operation, Set, Store, StoreUnavailable
 from tidelog.types import BrokerId
 
 BLOCK_SIZE = 1000
 LAST_PRODUCER_ID = 2**63 - 1
+NOT_TAKEN_OVER = "producer ids cannot be claimed before the takeover of existing logs is done"
 
 
 def next_block(latest: bytes, broker_id: BrokerId) -> ProducerIdBlock:
@@ -69,7 +71,7 @@ class ProducerIds:
 
     async def _claim_block(self, broker_id: BrokerId) -> ProducerIdBlock:
         if not self._is_allowed():
-            raise StoreUnavailable(reason="producer ids cannot be claimed before the takeover of existing logs is done")
+            raise StoreUnavailable(reason=NOT_TAKEN_OVER)
         block = await self._take_block(broker_id)
         if self._note is not None:
             await self._note(block.last)
@@ -77,10 +79,22 @@ class ProducerIds:
 
     async def _take_block(self, broker_id: BrokerId) -> ProducerIdBlock:
         while True:
+            in_use = await self._check_in_use()
             node = await self._store.get(znodes.PRODUCER_ID_BLOCK)
             block = next_block(node.data, broker_id)
+            claim = Set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block), node.version)
             try:
-                await self._store.set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block), node.version)
+                await self._store.multi([*in_use, claim])
             except BadVersion:
                 continue
             return block
+
+    async def _check_in_use(self) -> list[Operation]:
+        """An empty store in the place of a lost one would hand out ids again that producers use."""
+        try:
+            state = await read_store_state(self._store)
+        except NoNode:
+            return []
+        if not state.is_in_use:
+            raise StoreUnavailable(reason=NOT_TAKEN_OVER)
+        return [Check(znodes.CLUSTER_ID, state.version)]
