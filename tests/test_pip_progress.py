@@ -6,7 +6,7 @@ from tools.pip_progress import main, steps
 def test_downloads_are_told_with_their_size() -> None:
     said = [
         "Collecting pyspark==4.2.0 (from -r requirements/spark.lock (line 1))\n",
-        "  Downloading https://files.example.org/a/b/pyspark-4.2.0.tar.gz (434.2 MB)\n",
+        "  Downloading https://example.org/a/b/pyspark-4.2.0.tar.gz (434.2 MB)\n",
         "  Downloading numba-0.61.0-cp311-cp311-manylinux2014_x86_64.whl.metadata (2.8 kB)\n",
         "Building wheels for collected packages: pyspark\n",
         "Installing collected packages: py4j, pyspark\n",

@@ -32,6 +32,11 @@ class RunningConsole:
             data: bytes = response.read()
             return data
 
+    def headers(self, path: str) -> Mapping[str, str]:
+        with urllib.request.urlopen(self.origin + path, timeout=TIME_LIMIT_S) as response:
+            found: Mapping[str, str] = response.headers
+            return found
+
     def change(self, name: str, wanted: Mapping[str, object], **headers: str) -> tuple[int, Any]:
         sent = {"Content-Type": "application/json", "X-Tidelog-Console": "1"} | headers
         body = json.dumps(wanted).encode()

@@ -70,6 +70,17 @@ def client_command(name: str, module: str, function: str) -> Callable[[argparse.
     return run
 
 
+def add_place_options(parser: argparse.ArgumentParser) -> None:
+    """A cluster on this machine by its data directory, or any cluster by its address or profile."""
+    from tidelog.cli.local_command import add_data_option
+
+    place = parser.add_mutually_exclusive_group()
+    add_data_option(place)
+    add_cluster_options(place)
+    add_command_config_option(parser)
+    parser.set_defaults(data=None)
+
+
 def settings_option(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator or not key:

@@ -2,8 +2,7 @@
 
 import argparse
 
-from tidelog.cli.client_command import add_cluster_options, add_command_config_option
-from tidelog.cli.local_command import add_data_option
+from tidelog.cli.client_command import add_place_options
 
 DESCRIPTION = """\
 Check this machine (open files, disk, memory, clock, ports, compiled kernels, Java) and a cluster (brokers, leaders,
@@ -19,11 +18,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    place = parser.add_mutually_exclusive_group()
-    add_data_option(place)
-    add_cluster_options(place)
-    add_command_config_option(parser)
-    parser.set_defaults(data=None)
+    add_place_options(parser)
     parser.add_argument("--machine", action="store_true", help="check only this machine")
     parser.add_argument("--all", action="store_true", dest="shows_all", help="also print what is in order")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -2,8 +2,8 @@
 
 import argparse
 
-from tidelog.cli.client_command import add_cluster_options, add_command_config_option
-from tidelog.cli.local_command import add_data_option, run_command
+from tidelog.cli.client_command import add_place_options
+from tidelog.cli.local_command import run_command
 
 DESCRIPTION = """\
 Show the health of a cluster: what is wrong first, with the reason, then brokers and partitions with leader, in-sync
@@ -19,11 +19,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    place = parser.add_mutually_exclusive_group()
-    add_data_option(place)
-    add_cluster_options(place)
-    add_command_config_option(parser)
-    parser.set_defaults(data=None)
+    add_place_options(parser)
     parser.add_argument("--watch", action="store_true", help="show it until Ctrl-C; without a terminal, only changes")
     parser.add_argument(
         "--all", action="store_true", dest="all_partitions", help="list all partitions, of internal topics too"

@@ -231,7 +231,7 @@ class Console:
         if not isinstance(wanted, dict):
             raise Mistake("expected a JSON object")
         sentence = await self._carry_out(request.path_params["change"], wanted)
-        self._observer.note(Kind.TOPIC, sentence)
+        self._observer.note(Kind.CHANGE, sentence)
         return {"done": sentence}
 
     async def _carry_out(self, change: str, wanted: Mapping[str, Any]) -> str:

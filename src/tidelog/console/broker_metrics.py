@@ -29,7 +29,6 @@ class BrokerMetrics:
     def __init__(self) -> None:
         self.urls: dict[BrokerId, str | None] = {}
         """Pages of the brokers; None for a broker that has none."""
-        self.gauges: dict[str, float] = {}
 
     async def counters(self, cluster: Cluster) -> dict[str, float]:
         live = cluster.metadata.brokers

@@ -5,28 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tidelog.client.admin.admin import Admin
+from tidelog.client.admin.config_admin import ConfigAdmin, Resource, ResourceKind
+from tidelog.client.admin.partition_counts import create_partitions
 from tidelog.client.admin.reassignment_admin import ReassignmentAdmin
 from tidelog.client.admin.transaction_admin import TransactionAdmin
 from tidelog.client.producer.producer import Producer
 from tidelog.client.routing.cluster import Cluster
-from tidelog.errors import raise_error
-from tidelog.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from tidelog.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from tidelog.runtime.clock import SystemClock
 from tidelog.types import TopicPartition
-
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-SET, DELETE = 0, 1
-TIMEOUT_MS = 20_000
 
 
 class NotManaged(Exception):
@@ -48,25 +34,14 @@ class Changes:
         return f"Topic {name} was deleted from the console."
 
     async def add_partitions(self, name: str, count: int) -> str:
-        topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-        request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        response = await self._cluster.ask_controller(request, CreatePartitionsResponse)
-        for result in response.results:
-            raise_error(result.error_code, message=result.error_message)
+        await create_partitions(self._cluster, name, count)
         return f"Topic {name} has {count} partitions now."
 
     async def alter_config(self, kind: str, name: str, key: str, value: str | None) -> str:
         """None removes the setting: its default holds again."""
-        config = AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
-        resource_type = TOPIC_RESOURCE if kind == "topic" else BROKER_RESOURCE
-        resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=[config])
-        request = IncrementalAlterConfigsRequest(resources=[resource])
-        if kind == "broker":
-            response = await self._cluster.ask_broker(int(name), request, IncrementalAlterConfigsResponse)
-        else:
-            response = await self._cluster.ask_any(request, IncrementalAlterConfigsResponse)
-        for result in response.responses:
-            raise_error(result.error_code, message=result.error_message)
+        resource = Resource(ResourceKind.TOPIC if kind == "topic" else ResourceKind.BROKER, name)
+        values, unset = ({}, [key]) if value is None else ({key: value}, [])
+        await ConfigAdmin(self._cluster).alter(resource, values, unset)
         return f"{kind.capitalize()} {name}: {key} {'is at its default' if value is None else f'= {value}'}."
 
     async def elect(self, topic: str, partitions: Sequence[int]) -> str:

@@ -19,7 +19,6 @@ from tidelog.console.samples import INTERVAL_S, Rates, Samples
 from tidelog.console.snapshot import Snapshot, as_json, difference, snapshot_of
 from tidelog.console.timeline import Kind, Timeline
 from tidelog.errors import KafkaError
-from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,6 @@ class Observer:
         self.samples = Samples()
         self.error: str | None = None
         """Why the cluster does not answer; None if it does."""
-        self.end_offsets: dict[TopicPartition, int] = {}
         self._metrics = metrics
         self._rates = Rates()
         self._pages: set[asyncio.Queue[bytes | None]] = set()
@@ -98,7 +96,6 @@ class Observer:
         counters: dict[str, float] = {}
         with suppress(*CLIENT_ERRORS):
             found = await list_offsets(self.cluster, dict.fromkeys(led, END), timeout_s=3.0) if led else {}
-            self.end_offsets = {where: each.offset for where, each in found.items()}
             for where, each in found.items():
                 if not snapshot.partitions[where].is_internal:
                     for name in ("records", f"records/{where.topic}"):
@@ -111,7 +108,7 @@ class Observer:
             "leaderless": float(sum(found.leader is None for found in partitions)),
             "brokers_down": float(sum(not found.is_up for found in snapshot.brokers.values())),
         }
-        self.samples.add(at_ms, values | self._metrics.gauges)
+        self.samples.add(at_ms, values)
         self._publish("sample", {"at_ms": at_ms, "values": {k: v for k, v in values.items() if "/" not in k}})
 
     # ---- pages

@@ -5,7 +5,7 @@
 import json
 
 MAX_SHOWN_BYTES = 64 * 1024
-"""A longer value is cut in lists; the download has it whole."""
+"""A longer key, value or header is cut, in the download too."""
 _HEX_BYTES = 4096
 
 

@@ -25,7 +25,7 @@ class Kind(StrEnum):
     EXPAND = "expand"
     MOVE = "move"
     TOPIC = "topic"
-    GROUP = "group"
+    CHANGE = "change"  # made with this console
 
 
 class Event(NamedTuple):

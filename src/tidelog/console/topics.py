@@ -1,17 +1,15 @@
 """Topics, partitions and brokers as the page shows them, with the reason of every replica that is out of sync."""
 
 import time
-from collections.abc import Mapping
 
 from tidelog.cli.local_cluster.broker_queries import Connections, query_cluster
 from tidelog.cli.local_cluster.view import PartitionView
 from tidelog.cli.partition_diagnosis import Findings, diagnosis
 from tidelog.client.admin.admin import Admin
 from tidelog.client.admin.transaction_admin import TransactionAdmin
-from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import reason_of
 from tidelog.console.observer import Observer, now_ms
-from tidelog.errors import KafkaError, UnknownTopicOrPartition
+from tidelog.errors import UnknownTopicOrPartition
 from tidelog.protocol.messages.describe_configs import DescribeConfigsResult
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from tidelog.types import BrokerId, TopicPartition
@@ -20,8 +18,6 @@ SIZES_AGE_S = 10.0
 """Sizes of all replicas are asked for at most this often."""
 SOURCES = {1: "topic", 2: "this broker", 3: "all brokers", 4: "server.properties", 5: "default", 6: "group"}
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-LogDirs = Mapping[BrokerId, DescribeLogDirsResponse | KafkaError | ConnectionLost]
 
 
 class Topics:

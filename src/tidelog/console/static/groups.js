@@ -50,7 +50,7 @@ export function groupView(main, { args: [id], signal }) {
       if (signal.aborted) return;
       const seconds = Math.max(0, ...found.partitions.map((each) => each.seconds ?? 0));
       fill(body, h("div", { class: "figures" },
-        [[found.state, "state"], [count(found.lag), "records behind"], [duration(seconds), "seconds behind"], [found.members.length, "members"], [`${found.kind}${found.assignor ? `, ${found.assignor}` : ""}`, "protocol"]]
+        [[found.state, "state"], [count(found.lag), "records behind"], [duration(seconds), "time behind"], [found.members.length, "members"], [`${found.kind}${found.assignor ? `, ${found.assignor}` : ""}`, "protocol"]]
           .map(([value, title]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, title))), h("div", { class: "figure" }, trend(found.trend), h("br"), h("span", {}, "trend of the lag"))),
         h("div", { class: "card" }, h("h2", {}, "Lag"), lineChart(found.history, { unit: (value) => count(Math.round(value)) })),
         h("h2", {}, "Partitions"), table([
