@@ -2,10 +2,10 @@
 
 import struct
 import time
-import tracemalloc
 
 import pytest
 
+from tests.allocations import allocations
 from tidelog.errors import UnsupportedVersion
 from tidelog.protocol.codec import Part, decode, decoder, encode, encoder
 from tidelog.protocol.decoding import MAX_REQUEST_ELEMENTS
@@ -136,13 +136,9 @@ def test_many_tagged_fields_count_together() -> None:
 def assert_rejected_cheaply(frame: bytes) -> None:
     decoder(MetadataRequest, 9)
     started = time.process_time()
-    tracemalloc.start()
-    try:
-        with pytest.raises(MalformedMessage, match="claims"):
-            decode(MetadataRequest, 9, frame)
-        assert tracemalloc.get_traced_memory()[1] < 100_000
-    finally:
-        tracemalloc.stop()
+    with allocations() as peak, pytest.raises(MalformedMessage, match="claims"):
+        decode(MetadataRequest, 9, frame)
+    assert peak.bytes < 100_000
     assert time.process_time() - started < 0.5
 
 

@@ -1,5 +1,4 @@
 import os
-import tracemalloc
 import zlib
 
 import cramjam
@@ -7,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.allocations import allocations
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.compression import CODECS_BY_SETTING, Codec, compress, decompress, decompress_into
 
@@ -54,12 +54,9 @@ def test_one_byte_more_than_the_limit_is_refused(codec: Codec) -> None:
 def test_a_bomb_costs_no_more_than_the_limit(codec: Codec) -> None:
     bomb = compress(codec, bytes(64 * MEGABYTE))
     assert len(bomb) < MEGABYTE
-    tracemalloc.start()
-    with pytest.raises(CorruptMessage):
+    with allocations() as peak, pytest.raises(CorruptMessage):
         decompress(codec, bomb, 4 * MEGABYTE)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 10 * MEGABYTE
+    assert peak.bytes < 10 * MEGABYTE
 
 
 @pytest.mark.parametrize("codec", list(Codec))

@@ -2,10 +2,10 @@
 
 import contextlib
 import struct
-import tracemalloc
 from collections.abc import Callable, Iterator
 from random import Random
 
+from tests.allocations import allocations
 from tests.protocol.samples import ALL_MESSAGES, Samples, for_all_messages
 from tidelog.protocol.codec import decoder, encode
 from tidelog.protocol.errors import MalformedMessage, UnknownApi
@@ -123,13 +123,10 @@ def test_the_request_header_survives_mutated_frames() -> None:
 def test_an_inflated_count_allocates_nothing(message: type[Message], version: int) -> None:
     decode = decoder(message, version)
     sample = encode(Samples(seed=version).message(message, version), version)[:400]
-    tracemalloc.start()
-    try:
+    with allocations() as peak:
         for place in range(len(sample)):
             for huge in HUGE_COUNTS[:1] + HUGE_COUNTS[5:6]:
                 frame = memoryview(sample[:place] + huge + sample[place + len(huge) :])
                 with contextlib.suppress(MalformedMessage):
                     decode(frame, 0)
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
+    assert peak.bytes < 1_000_000
