@@ -190,6 +190,16 @@ FRAMES = "\n\tat org.apache.spark.sql.execution.python.streaming.PythonStreaming
         ("Broken pipe", "java.io.IOException: Broken pipe", "a connection was lost: Broken pipe"),
         ("null", "java.nio.channels.ClosedChannelException", "a connection was lost: a Spark process exited"),
         (
+            "Unexpected end of input trying to read batch.",
+            "java.io.IOException: Unexpected end of input trying to read batch.",
+            "a Python worker of Spark exited",
+        ),
+        (
+            "Unexpected end of stream trying to read message.",
+            "java.io.IOException: Unexpected end of stream trying to read message.",
+            "a Python worker of Spark exited",
+        ),
+        (
             "Job aborted",
             "org.apache.spark.SparkException: Job aborted\nCaused by: java.net.SocketException: Connection reset",
             "a connection was lost: Connection reset",

@@ -127,7 +127,11 @@ EXECUTOR_TROUBLE = (
         re.compile(r"ExecutorLostFailure|ExecutorDeadException|executor .{0,80}(?:lost|exited)", re.IGNORECASE),
         "a Spark executor was lost",
     ),
-    (re.compile(r"Python worker exited unexpectedly"), "a Python worker of Spark exited"),
+    (
+        # Arrow's reader, when the worker ends in the middle of what it sends.
+        re.compile(r"Python worker exited unexpectedly|java\.io\.IOException: Unexpected end of (?:input|stream)"),
+        "a Python worker of Spark exited",
+    ),
     (re.compile(r"Python worker failed to connect back"), "a Python worker of Spark did not start in time"),
     (re.compile(r"FetchFailed|MetadataFetchFailed"), "shuffle data was lost with an executor"),
 )
