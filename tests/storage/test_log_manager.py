@@ -42,6 +42,7 @@ from tidelog.types import TopicPartition, uuid_text
 
 TOPIC_ID = bytes(range(16))
 SETTINGS = TopicSettings()
+DAY_MS = 86_400_000
 
 
 def orders(partition: int) -> TopicPartition:
@@ -514,6 +515,29 @@ def test_logs_are_flushed_when_their_topic_asks_for_it() -> None:
         clock.advance(1000)
         await manager.jobs.flush_due_logs()
         assert (by_count.recovery_point, by_time.recovery_point) == (3, 1)
+
+    asyncio.run(run())
+
+
+def test_a_clock_that_is_set_neither_hastens_deletions_nor_holds_flushes_back() -> None:
+    async def run() -> None:
+        disk, clock = MemoryDisk(), ManualClock(NOW_MS)
+        manager = await manager_on(disk, clock=clock)
+        log = manager.create(orders(1), TOPIC_ID, TopicSettings(flush_ms=1000))
+        append(manager.create(ORDERS, TOPIC_ID, SETTINGS), b"old")
+        append(log, b"a")
+        manager.delete(ORDERS)
+        clock.set_wall_clock(NOW_MS + 100 * DAY_MS)
+        await manager.jobs.delete_due_files()
+        await manager.jobs.flush_due_logs()
+        assert any(name.endswith("-delete") for name in names(disk)), "it can still be rescued"
+        assert log.recovery_point == 0
+        clock.set_wall_clock(NOW_MS - 100 * DAY_MS)
+        clock.advance(manager.settings.log_segment_delete_delay_ms)
+        await manager.jobs.delete_due_files()
+        await manager.jobs.flush_due_logs()
+        assert not any(name.endswith("-delete") for name in names(disk))
+        assert log.recovery_point == 1
 
     asyncio.run(run())
 

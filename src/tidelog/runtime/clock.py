@@ -40,3 +40,7 @@ class ManualClock:
     def advance(self, milliseconds: int) -> None:
         self._now_ms += milliseconds
         self._monotonic += milliseconds / 1000
+
+    def set_wall_clock(self, now_ms: int) -> None:
+        """As an operator or NTP does: no time passes."""
+        self._now_ms = now_ms

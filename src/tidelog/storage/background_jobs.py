@@ -95,7 +95,7 @@ class BackgroundJobs:
 
     async def flush_due_logs(self) -> None:
         """Flush logs whose flush.ms or flush.messages is reached."""
-        now_ms = self._context.clock.now_ms()
+        now_ms = self._context.monotonic_ms()
         for log in [*self._online_logs(), *self._online_future_logs()]:
             is_due = now_ms - log.flusher.last_flush_ms >= log.settings.flush_ms
             if log.log_end_offset > log.recovery_point and (is_due or log.is_flush_due):

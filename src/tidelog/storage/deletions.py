@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 class _PendingDirectory(NamedTuple):
     due_ms: int
+    """By the monotonic clock."""
     directory: LogDirectory
     path: str
 
@@ -32,12 +33,12 @@ class Deletions:
 
     def schedule(self, directory: LogDirectory, path: str) -> None:
         """Delete the directory of a deleted partition after the delay."""
-        self._pending.append(_PendingDirectory(self._context.clock.now_ms() + self.delay_ms, directory, path))
+        self._pending.append(_PendingDirectory(self._context.monotonic_ms() + self.delay_ms, directory, path))
         logger.info("scheduled deletion of log path=%s after_ms=%d", path, self.delay_ms)
 
     async def delete_due(self, logs: Iterable[Log]) -> None:
         """Delete files of the logs' deleted segments, then directories of deleted partitions."""
-        now_ms = self._context.clock.now_ms()
+        now_ms = self._context.monotonic_ms()
         for log in logs:
             due = log.local.pop_due_deletions(now_ms)
             if due:

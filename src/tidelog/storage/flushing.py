@@ -43,7 +43,7 @@ class LogFlusher:
     def __init__(self, log: FlushedLog, recovery_point: int) -> None:
         self._log = log
         self.recovery_point = recovery_point
-        self.last_flush_ms = log.directory.context.clock.now_ms()
+        self.last_flush_ms = log.directory.context.monotonic_ms()
         self.unsynced_directories = {log.local.path}
         """Directories with new names, to be synced: a synced file survives only if its directory entry does."""
         self.truncations = 0
@@ -81,7 +81,7 @@ class LogFlusher:
                 if log.local.renames == renames or log.is_deleted:
                     raise
                 return  # the segment was deleted or compacted meanwhile
-        self.last_flush_ms = log.directory.context.clock.now_ms()
+        self.last_flush_ms = log.directory.context.monotonic_ms()
         if self.truncations == truncations:
             self.recovery_point = max(self.recovery_point, end_offset)
 

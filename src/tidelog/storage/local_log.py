@@ -21,6 +21,7 @@ REMEMBERED_TAIL_BATCHES: Final = 256
 
 class PendingDeletion(NamedTuple):
     due_ms: int
+    """By the monotonic clock."""
     paths: list[str]
 
 

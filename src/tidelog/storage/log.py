@@ -436,7 +436,7 @@ class Log:
         return segment
 
     def deletion_due_ms(self) -> int:
-        return self._now_ms() + self._settings.file_delete_delay_ms
+        return self.directory.context.monotonic_ms() + self._settings.file_delete_delay_ms
 
     # ---- watermarks
 

@@ -89,6 +89,10 @@ class StorageContext:
     randomness: Randomness
     cache: SegmentCache = field(default_factory=SegmentCache)
 
+    def monotonic_ms(self) -> int:
+        """For durations: the wall clock may be set, by hours and in both directions."""
+        return int(self.clock.monotonic() * 1000)
+
 
 class Checkpoint(NamedTuple):
     name: str
