@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Self
 
 from tidelog.config.jaas import JaasEntry
@@ -83,4 +84,9 @@ class ListenerSettings(SaslSettings):
         return tuple(found._replace(host="") if found.host in EVERY_INTERFACE else found for found in self.endpoints)
 
     def _parsed(self, listeners: tuple[str, ...]) -> tuple[Endpoint, ...]:
-        return parse_listeners(listeners, parse_protocol_map(self.listener_security_protocol_map))
+        return _parse(listeners, self.listener_security_protocol_map)
+
+
+@lru_cache(maxsize=64)
+def _parse(listeners: tuple[str, ...], protocol_map: str) -> tuple[Endpoint, ...]:
+    return parse_listeners(listeners, parse_protocol_map(protocol_map))

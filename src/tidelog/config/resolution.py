@@ -75,6 +75,8 @@ class DescribedSetting(NamedTuple):
 def effective_broker_settings(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> BrokerSettings:
     """The effective settings of a broker. Stored values that are not valid here are ignored."""
     stored = {**dynamic.cluster_wide, **dynamic.per_broker}
+    if not stored:
+        return static
     of_listeners = {name: text for name, text in dynamic.per_broker.items() if split_listener_name(name) is not None}
     overrides = {**static.listener_overrides, **of_listeners} if of_listeners else static.listener_overrides
     return replace(static, **_usable(settings_of(BrokerSettings), stored), listener_overrides=overrides)

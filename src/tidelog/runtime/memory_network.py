@@ -46,7 +46,7 @@ class MemoryChannel:
         self._outgoing: list[bytearray] = []
         self._incoming: deque[bytearray] = deque()
         self._delivery: asyncio.Handle | None = None
-        self._stream = _Stream()
+        self._stream = _Stream(loop)
 
     @property
     def backlog_bytes(self) -> int:
@@ -148,9 +148,10 @@ class MemoryListener:
 class _Stream:
     """Messages in flight in one direction of one connection. They arrive in order, as with TCP."""
 
-    __slots__ = ("arrivals", "last_arrival_s")
+    __slots__ = ("arrivals", "last_arrival_s", "loop")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.arrivals: deque[Callable[[], None]] = deque()
         self.last_arrival_s = 0.0
 
@@ -178,27 +179,32 @@ class _Hub:
 
     def carry(self, stream: _Stream, source: str, target: str, arrive: Callable[[], None]) -> None:
         """Deliver after the latency, in order; if the link is cut, after its repair."""
-        latency_s = 0.0 if source == target else self._latency_s(source, target)
+        latency_s = 0.0
+        if source != target:
+            draw_latency_s = self.draw_latency_s
+            latency_s = self.latency_s if draw_latency_s is None else draw_latency_s(source, target)
+            if self._delays_s:
+                latency_s += self._delays_s.get((source, target), 0.0)
         if latency_s <= 0 and not stream.arrivals:
             self._pass(source, target, arrive)
             return
         # Some loops run timers of one instant in any order. A timer therefore delivers the next message, not its own.
         stream.arrivals.append(arrive)
-        loop = asyncio.get_running_loop()
+        loop = stream.loop
         arrival_s = loop.time() + latency_s
         if arrival_s > stream.last_arrival_s:
             stream.last_arrival_s = arrival_s
         loop.call_at(stream.last_arrival_s, self._pass_next, stream, source, target, context=self._context)
 
-    def _latency_s(self, source: str, target: str) -> float:
-        latency_s = self.latency_s if self.draw_latency_s is None else self.draw_latency_s(source, target)
-        return latency_s + self._delays_s.get((source, target), 0.0) if self._delays_s else latency_s
-
     def _pass_next(self, stream: _Stream, source: str, target: str) -> None:
-        self._pass(source, target, stream.arrivals.popleft())
+        arrive = stream.arrivals.popleft()
+        if self._cut:
+            self._pass(source, target, arrive)
+        else:
+            arrive()
 
     def _pass(self, source: str, target: str, arrive: Callable[[], None]) -> None:
-        if self._cut and (source, target) in self._cut:
+        if (source, target) in self._cut:
             self._held.setdefault((source, target), []).append(arrive)
         else:
             arrive()
@@ -269,8 +275,9 @@ class MemoryNetwork:
         return near
 
     async def _travel_to(self, host: str) -> None:
-        arrived = asyncio.get_running_loop().create_future()
-        self._hub.carry(_Stream(), self._host, host, lambda: None if arrived.done() else arrived.set_result(None))
+        loop = asyncio.get_running_loop()
+        arrived = loop.create_future()
+        self._hub.carry(_Stream(loop), self._host, host, lambda: None if arrived.done() else arrived.set_result(None))
         await arrived
 
     # ---- for tests and the simulation

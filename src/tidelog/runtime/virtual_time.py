@@ -102,7 +102,11 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> VirtualHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        when = self._now + delay
+        handle = VirtualHandle(callback, args, copy_context() if context is None else context, self, when)
+        self._timers_made += 1
+        heappush(self._timers, (when, self._timers_made, handle))
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
-from tidelog.cluster.image import BrokerRegistration
+from tidelog.cluster.image import BrokerRegistration, Topic
 from tidelog.cluster.image import PartitionRegistration as PartitionState
 from tidelog.errors import KafkaStorageError, UnknownTopicOrPartition
 from tidelog.protocol.record_batch import BatchHeader, split_batches
@@ -50,10 +50,13 @@ def _decoded(
 ) -> Stored:
     """Cached: checks read every partition after every step."""
     topic, index = topic_partition
-    states: list[tuple[bytes, int] | None] = [None] * _partition_count(topic, assignment)
-    states[index] = (state, version)
-    decoded = znodes.decode_topic(topic, assignment, assigned, states, {})
-    return Stored(decoded.partitions[index], modified_id)
+    partition = _decoded_topic(topic, assignment, assigned).partitions[index]
+    return Stored(znodes.decode_state(topic, partition, state, version), modified_id)
+
+
+@lru_cache(maxsize=256)
+def _decoded_topic(topic: str, assignment: bytes, version: int) -> Topic:
+    return znodes.decode_topic(topic, assignment, version, [None] * _partition_count(topic, assignment), {})
 
 
 @lru_cache(maxsize=1024)

@@ -89,10 +89,14 @@ def _wrap_append(stack: ExitStack, name: str, written: list[Buffer], listener: L
         try:
             return original(self, *arguments, **named)
         finally:  # a follower that runs out of descriptors keeps the batches before the one that failed
-            batches = [batch for batch in written if facts_of(batch).end_offset <= self.log_end_offset]
+            batches, end_offset = written.copy(), self.log_end_offset
             written.clear()
+            facts = [facts_of(batch) for batch in batches]
+            if any(each.end_offset > end_offset for each in facts):
+                batches = [batch for batch, each in zip(batches, facts, strict=True) if each.end_offset <= end_offset]
+                facts = [each for each in facts if each.end_offset <= end_offset]
             if batches:
-                listener.on_appended(self, [facts_of(batch) for batch in batches], batches, is_leader=is_leader)
+                listener.on_appended(self, facts, batches, is_leader=is_leader)
 
     _replace(stack, Log, name, append)
 

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
 from enum import Enum, auto
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
@@ -309,11 +309,14 @@ class MemoryStore(BaseStore):
 
     async def _ask(self, operation: Callable[[], T], *, is_write: bool = False) -> T:
         """Requests take time: other sessions may write between a read and the write that follows it."""
-        await self._travel(self._state.take_stall_s(self._session_id) if is_write else 0.0)
-        await self._check_connection()
-        fault = self._state.next_step_fault(self._session_id) if is_write else None
-        if fault is not None:
-            return await self._fail_step(fault, operation)
+        state, session_id = self._state, self._session_id
+        await self._travel(state.take_stall_s(session_id) if is_write else 0.0)
+        if state.is_cut_off(session_id) or session_id not in state.sessions:
+            await self._refuse()
+        if is_write:
+            fault = state.next_step_fault(session_id)
+            if fault is not None:
+                return await self._fail_step(fault, operation)
         if not self._has_latency:
             return operation()
         try:
@@ -334,8 +337,7 @@ class MemoryStore(BaseStore):
             case StepFaultKind.SESSION_ENDS_AFTER:
                 operation()
                 state.expire(session_id)
-        await self._check_connection()
-        raise StoreUnavailable
+        await self._refuse()
 
     @property
     def _has_latency(self) -> bool:
@@ -344,25 +346,25 @@ class MemoryStore(BaseStore):
             return True
         return state.response_delay_s(self._session_id) > 0
 
-    async def _travel(self, stall_s: float) -> None:
+    def _travel(self, stall_s: float) -> Coroutine[Any, Any, None]:
         """Requests of one session arrive in the order in which they were sent."""
         now = asyncio.get_running_loop().time()
         self._last_request_s = max(self._last_request_s, now + self._state.message_latency_s() + stall_s)
-        await asyncio.sleep(self._last_request_s - now)
+        return asyncio.sleep(self._last_request_s - now)
 
     async def _return(self) -> None:
         """Wait for the response, which arrives after all watch events that were sent before it."""
         arrived = asyncio.get_running_loop().create_future()
         self._send(lambda: None if arrived.done() else arrived.set_result(None))
         await arrived
-        await self._check_connection()
+        if self._state.is_cut_off(self._session_id) or self._session_id not in self._state.sessions:
+            await self._refuse()
 
-    async def _check_connection(self) -> None:
+    async def _refuse(self) -> NoReturn:
         if self._state.is_cut_off(self._session_id):
             await asyncio.sleep(UNREACHABLE_TIMEOUT_S)
             raise StoreUnavailable
-        if self._session_id not in self._state.sessions:
-            raise SessionExpired
+        raise SessionExpired
 
     def _deliver_soon(self, watch: Watch, event: WatchEvent) -> None:
         if self._has_latency:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from tidelog.store.interface import (
@@ -60,6 +61,7 @@ class Outcome(NamedTuple):
     events: list[WatchEvent]
 
 
+@lru_cache(maxsize=4096)  # a controller reads the same nodes again and again
 def check_path(path: str) -> None:
     parts = path.split("/")
     if not path.startswith(ROOT) or (path != ROOT and any(part in ("", ".", "..") for part in parts[1:])):
@@ -115,7 +117,9 @@ def _create(table: NodeTable, operation: Create, session_id: int, transaction_id
 
 def _set(table: NodeTable, operation: Set, transaction_id: int, outcome: Outcome) -> None:
     node = _existing(table, operation.path, operation.version)
-    changed = replace(node, data=operation.data, version=node.version + 1, modified_id=transaction_id)
+    changed = StoredNode(
+        operation.data, node.version + 1, node.created_id, transaction_id, node.owner, node.child_version
+    )
     table.put(operation.path, changed)
     outcome.events.append(WatchEvent(WatchKind.CHANGED, operation.path))
     outcome.results.append(changed.as_node())

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from tidelog import __version__
@@ -26,6 +26,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 REAUTHENTICATION_AFTER = 0.85
 """Part of a session's lifetime after which a client logs in again (KIP-368)."""
 REAUTHENTICATION_TIMEOUT_S = 10.0
+MAX_REMEMBERED_VERSIONS_BYTES = 16 * 1024
 
 
 class ClientConnection:
@@ -181,17 +182,20 @@ class ClientConnection:
         version: int | None = None,
     ) -> ResponseT:
         """The response, in its own memory. Raises ConnectionLost; a timeout closes the connection."""
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Response] = loop.create_future()
         on_response, on_lost = partial(set_result_unless_done, answer), partial(set_exception_unless_done, answer)
         self._send(request, on_response, on_lost, version, is_kept=True)
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _time_out, answer)
         try:
-            async with asyncio.timeout(timeout_s):
-                response = await answer
+            response = await answer
         except TimeoutError:
             self.close(f"{type(request).__name__} was not answered within {timeout_s:g} s")
             raise self._in_flight.lost() from None
         finally:
-            del answer, on_response, on_lost  # else the traceback of an error would refer to the error
+            if timer is not None:
+                timer.cancel()
+            del answer, on_response, on_lost, timer  # else the traceback of an error would refer to the error
         if not isinstance(response, response_type):
             raise TypeError(f"{type(request).__name__} is answered with {type(response).__name__}")
         return response
@@ -228,7 +232,21 @@ def _decoder_of_answer(api_key: int, version: int) -> Decoder[Response]:
 def _decode_versions(version: int, frame: Buffer, position: int) -> tuple[Response, int]:
     """A broker that does not support the version responds in version 0 (KIP-511)."""
     error_code = int.from_bytes(frame[position : position + 2], "big")
-    return decoder(ApiVersionsResponse, 0 if error_code == UnsupportedVersion.code else version)(frame, position)
+    if error_code == UnsupportedVersion.code:
+        version = 0
+    if len(frame) > MAX_REMEMBERED_VERSIONS_BYTES:
+        return decoder(ApiVersionsResponse, version)(frame, position)
+    return _decode_remembered_versions(version, bytes(frame[position:])), len(frame)
+
+
+@lru_cache(maxsize=32)
+def _decode_remembered_versions(version: int, body: bytes) -> ApiVersionsResponse:
+    """Remembered: every connection begins with this response, the same from all brokers of a version."""
+    return decoder(ApiVersionsResponse, version)(body, 0)[0]
+
+
+def _time_out(answer: "asyncio.Future[Response]") -> None:
+    set_exception_unless_done(answer, TimeoutError())
 
 
 def _reason(error: Exception) -> str:
