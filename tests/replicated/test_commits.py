@@ -5,6 +5,7 @@ from tidelog.protocol.messages.heartbeat import HeartbeatResponse
 from tidelog.replicated.commits import Commits, Uncommitted
 from tidelog.replicated.machine import ReplyOutcome
 from tidelog.replicated.memory_shard import MemoryReply
+from tidelog.replicated.replies import Replies
 
 
 class Counted(Uncommitted):
@@ -24,7 +25,7 @@ def uncommitted(end_offset: int, *, is_awaited: bool = True) -> tuple[Counted, M
 
 
 def test_who_was_told_that_time_is_up_is_not_looked_at_again() -> None:
-    commits = Commits()
+    commits = Commits(Replies(None).give)
     waiting = [uncommitted(number, is_awaited=number % 2 == 1) for number in range(1, 7)]
     for each, _ in waiting:
         commits.add(each)
@@ -42,7 +43,7 @@ def test_who_was_told_that_time_is_up_is_not_looked_at_again() -> None:
 
 
 def test_a_coordinator_that_leaves_lets_everybody_go_once() -> None:
-    commits = Commits()
+    commits = Commits(Replies(None).give)
     waiting = [uncommitted(number) for number in range(1, 4)]
     for each, _ in waiting:
         commits.add(each)

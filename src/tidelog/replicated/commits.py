@@ -3,12 +3,15 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from tidelog.errors import KafkaError
-from tidelog.protocol.structs import Response
-from tidelog.replicated.machine import Reply, ReplyOutcome
+from tidelog.replicated.machine import ReplyOutcome
+from tidelog.replicated.replies import complete
 
 logger = logging.getLogger(__name__)
+
+Give: TypeAlias = Callable[[Sequence[ReplyOutcome]], None]
 
 
 class Uncommitted:
@@ -28,7 +31,7 @@ class Uncommitted:
         self.after_commit = after_commit
         self.due_s = due_s
 
-    def finish(self) -> None:
+    def finish(self, give: Give) -> None:
         give(self.responses)
         for begin in self.after_commit:
             try:
@@ -45,9 +48,10 @@ class Uncommitted:
 class Commits:
     """Queue of uncommitted steps, completed in order as the high watermark advances."""
 
-    __slots__ = ("_awaited", "_is_finishing", "_queue")
+    __slots__ = ("_awaited", "_give", "_is_finishing", "_queue")
 
-    def __init__(self) -> None:
+    def __init__(self, give: Give) -> None:
+        self._give = give
         self._queue: deque[Uncommitted] = deque()
         self._awaited: deque[Uncommitted] = deque()
         """Steps of the queue with replies, in the same order, which is also the order of their deadlines."""
@@ -76,7 +80,7 @@ class Commits:
         self._is_finishing = True
         try:
             while self.is_due(high_watermark()):
-                self._pop_first().finish()
+                self._pop_first().finish(self._give)
         finally:
             self._is_finishing = False
 
@@ -97,19 +101,6 @@ class Commits:
             uncommitted.fail(error)
 
 
-def give(responses: Sequence[ReplyOutcome]) -> None:
-    for reply, outcome in responses:
-        _complete(reply, outcome)
-
-
 def fail(responses: Sequence[ReplyOutcome], error: KafkaError) -> None:
     for reply, _ in responses:
-        _complete(reply, error)
-
-
-def _complete(reply: Reply, outcome: Response | KafkaError) -> None:
-    """An error of one listener must not affect the replies of others."""
-    try:
-        reply.complete(outcome)
-    except Exception:
-        logger.exception("coordinator reply failed")
+        complete(reply, error)

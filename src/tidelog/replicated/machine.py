@@ -28,6 +28,9 @@ class Producer(NamedTuple):
     producer_epoch: int
 
 
+DEFAULT_MAX_RECORD_BYTES = 1_048_588
+"""Default of `max.message.bytes`."""
+
 Reply: TypeAlias = Deferred[Any]
 """Handle for the response to one request. Machines name it in `Effects`; the shard completes it."""
 
@@ -54,6 +57,7 @@ class Effects:
     __slots__ = (
         "after_commit",
         "is_read_of_state",
+        "max_record_bytes",
         "may_be_batched",
         "monotonic_ms",
         "now_ms",
@@ -64,11 +68,15 @@ class Effects:
         "timers",
     )
 
-    def __init__(self, now_ms: int, monotonic_ms: int | None = None) -> None:
+    def __init__(
+        self, now_ms: int, monotonic_ms: int | None = None, max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
+    ) -> None:
         self.now_ms = now_ms
         """Wall-clock time of the step."""
         self.monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
         """Monotonic time of the step, for durations that stay on this broker."""
+        self.max_record_bytes = max_record_bytes
+        """The partition accepts no larger batch: state that must fit into one record cannot grow beyond it."""
         self.records: list[StateRecord] = []
         self.producer: Producer | None = None
         """Set if the records belong to a transaction."""

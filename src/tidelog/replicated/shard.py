@@ -25,9 +25,10 @@ from tidelog.errors import (
 )
 from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from tidelog.protocol.structs import Response
-from tidelog.replicated.commits import Commits, Uncommitted, fail, give
+from tidelog.replicated.commits import Commits, Uncommitted, fail
 from tidelog.replicated.entries import batch_of, end_marker_of, size_bytes_of
 from tidelog.replicated.machine import CancelTimer, Effects, OnRejected, Producer, Reply, ReplyOutcome, StateMachine
+from tidelog.replicated.replies import Replies
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.deadlines import Deadlines
@@ -76,6 +77,7 @@ class ShardContext(NamedTuple):
     deadlines: Deadlines
     commit_timeout_ms: Callable[[], int]
     at_end_of_turn: Callable[[Callable[[], None]], object]
+    replies: Replies
 
 
 class Shard(Generic[M]):
@@ -102,7 +104,7 @@ class Shard(Generic[M]):
         self.state = ShardState.LOADING
         self.records_loaded = 0
         self.context = context
-        self._commits = Commits()
+        self._commits = Commits(context.replies.give)
         self._batched: Effects | None = None
         """Batched steps of this event loop turn, appended together at its end."""
         self._batch_room_bytes = 0
@@ -152,13 +154,14 @@ class Shard(Generic[M]):
             self.machine.on_unloaded(effects)
         except Exception:
             logger.exception("coordinator unload failed partition=%s", self.partition.topic_partition)
-        give(effects.responses)
+        self.context.replies.give(effects.responses)
 
     # ---- steps
 
     def _new_effects(self) -> Effects:
         clock = self.context.clock
-        return Effects(clock.now_ms(), int(clock.monotonic() * 1000))
+        max_record_bytes = self.partition.log.settings.max_message_bytes
+        return Effects(clock.now_ms(), int(clock.monotonic() * 1000), max_record_bytes)
 
     def perform(self, step: Callable[[M, Effects], None], reply: Reply | None = None) -> None:
         """Run a step. `reply` fails if the step raises."""
@@ -235,7 +238,7 @@ class Shard(Generic[M]):
                     ReplyOutcome(each.reply, UnknownServerError("the coordinator failed")) for each in responses
                 ]
         elif not effects.is_read_of_state:
-            give(responses)
+            self.context.replies.give(responses)
             responses = []
         self._set_timers(effects)
         if responses or effects.after_commit:

@@ -10,6 +10,7 @@ from tidelog.errors import CoordinatorLoadInProgress, KafkaError, NotCoordinator
 from tidelog.replicated.loading import Loader, LoadProgress
 from tidelog.replicated.machine import Effects, Producer, Reply, StateMachine
 from tidelog.replicated.partition_keys import partition_for
+from tidelog.replicated.replies import Replies
 from tidelog.replicated.shard import Shard, ShardContext, ShardState
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
@@ -48,7 +49,8 @@ class ReplicatedTopic(Generic[M]):
         self._shards: dict[int, Shard[M]] = {}
         loop = asyncio.get_running_loop()
         timers = Deadlines(loop, TIMER_RESOLUTION_S, purgatory.turns)
-        self._context = ShardContext(clock, purgatory, timers, commit_timeout_ms, loop.call_soon)
+        replies = Replies(purgatory.turns)
+        self._context = ShardContext(clock, purgatory, timers, commit_timeout_ms, loop.call_soon, replies)
         self._loader = Loader(name, clock, workers)
         replicas.on_leadership_change.append(self._on_leadership_change)
 
