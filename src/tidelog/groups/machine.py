@@ -56,7 +56,7 @@ class GroupMachine:
         self.groups: dict[str, Group] = {}
         self.classic = ClassicProtocol(self.groups, settings, randomness, counts)
         self.consumer = ConsumerProtocol(self.groups, settings, image, randomness, self.classic, counts)
-        self.offsets = Offsets(self.groups, settings, ClassicGroup, counts)
+        self.offsets = Offsets(self.groups, settings, lambda group_id: ClassicGroup(group_id, counts=counts), counts)
         self.expiry = Expiry(self.groups, self.offsets.committed, settings, counts)
 
     # ---- members

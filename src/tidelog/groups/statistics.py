@@ -9,7 +9,7 @@ from typing import NamedTuple
 class GroupCounts:
     """Counters since the broker started, over all partitions that it coordinated."""
 
-    __slots__ = ("commits", "completed_rebalances", "consumer_rebalances", "deletions", "expirations")
+    __slots__ = ("commits", "completed_rebalances", "consumer_rebalances", "deletions", "expirations", "member_bytes")
 
     def __init__(self) -> None:
         self.commits = 0
@@ -19,6 +19,8 @@ class GroupCounts:
         """Generations of classic groups whose assignment was committed."""
         self.consumer_rebalances = 0
         """Epochs of consumer groups."""
+        self.member_bytes = 0
+        """Bytes that the members of classic groups hold now."""
 
 
 class GroupStatistics(NamedTuple):

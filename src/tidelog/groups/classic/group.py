@@ -24,6 +24,7 @@ from tidelog.groups.classic.records import NO_TIMESTAMP, group_key, restored_mem
 from tidelog.groups.classic.states import TRANSITIONS, GroupState
 from tidelog.groups.classic.timers import session_key
 from tidelog.groups.group import Membership
+from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.internal.offset_records import GroupMetadataValue
 from tidelog.protocol.messages.describe_groups import DescribedGroup
 from tidelog.replicated.machine import Effects
@@ -43,7 +44,7 @@ class InitialRebalance(NamedTuple):
 class ClassicGroup:
     kind = "classic"
 
-    def __init__(self, group_id: str, now_ms: int | None = None) -> None:
+    def __init__(self, group_id: str, now_ms: int | None = None, counts: GroupCounts | None = None) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.history = History()
@@ -52,7 +53,7 @@ class ClassicGroup:
         self.generation = 0
         self.protocol_type = ""
         self.protocol_name: str | None = None
-        self.members = ClassicMembers()
+        self.members = ClassicMembers(counts)
         self.requests = PendingRequests()
         self.pending_syncs: set[str] = set()
         """Members that have not sent SyncGroup in this generation."""
@@ -63,9 +64,9 @@ class ClassicGroup:
         """A member has joined since the initial rebalance started or was last extended."""
 
     @classmethod
-    def restored(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
+    def restored(cls, group_id: str, value: GroupMetadataValue, counts: GroupCounts | None = None) -> "ClassicGroup":
         timestamp_ms = value.current_state_timestamp
-        group = cls(group_id, None if timestamp_ms == NO_TIMESTAMP else timestamp_ms)
+        group = cls(group_id, None if timestamp_ms == NO_TIMESTAMP else timestamp_ms, counts)
         group.generation = value.generation
         group.protocol_type = value.protocol_type
         group.protocol_name = value.protocol
@@ -158,12 +159,18 @@ class ClassicGroup:
         self.pending_syncs.discard(old.member_id)
 
     def keep_alive(self, member: ClassicMember, effects: Effects, timeout_ms: int | None = None) -> None:
-        """Restart the session timeout after a request of the member."""
-        deadline_ms = effects.monotonic_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
-        member.deadline_ms = deadline_ms
-        if member.timer_due_ms is None or deadline_ms < member.timer_due_ms:
-            member.timer_due_ms = deadline_ms
-            effects.set_timer(session_key(self.group_id, member.member_id), deadline_ms - effects.monotonic_ms)
+        """Restart the session timeout after a request of the member.
+
+        The timer is never later than the session timeout, even if the deadline is: when a generation starts, the
+        deadline of all members becomes that of their sessions, and none of them needs another timer.
+        """
+        session_ms = member.session_timeout_ms
+        delay_ms = session_ms if timeout_ms is None else timeout_ms
+        member.deadline_ms = effects.monotonic_ms + delay_ms
+        delay_ms = min(delay_ms, session_ms)
+        if member.timer_due_ms is None or effects.monotonic_ms + delay_ms < member.timer_due_ms:
+            member.timer_due_ms = effects.monotonic_ms + delay_ms
+            effects.set_timer(session_key(self.group_id, member.member_id), delay_ms)
 
     def drop_assignments(self, error: KafkaError, effects: Effects) -> None:
         """Fail pending SyncGroup requests: this generation gets no assignment, and members have to rejoin."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, MutableMapping
 
 from tidelog.errors import (
+    CoordinatorNotAvailable,
     FencedInstanceId,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
@@ -14,12 +15,13 @@ from tidelog.errors import (
     UnknownMemberId,
 )
 from tidelog.groups.classic.group import ClassicGroup
-from tidelog.groups.classic.member import ClassicMember, protocols_of
+from tidelog.groups.classic.member import ClassicMember, bytes_of, protocols_of
 from tidelog.groups.classic.rebalancing import Rebalances, joined
 from tidelog.groups.classic.records import write_group, write_new_group
 from tidelog.groups.classic.states import GroupState
 from tidelog.groups.classic.timers import session_key
 from tidelog.groups.group import NO_MEMBER, Caller, Group, GroupSettings, coordinator_error
+from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.replicated.machine import Effects, Reply
 from tidelog.runtime.randomness import Randomness
@@ -28,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 """Session timeout of a new member while it waits for JoinGroup: it cannot send heartbeats yet."""
+MAX_MEMBER_BYTES = 100 * 1024 * 1024
+"""Bytes that the members of all classic groups of a broker may hold. Beyond it, members have to try again."""
+MAX_REASON_LENGTH = 255
+"""Java clients send no longer reason."""
 MAX_PREFIX_LENGTH = 1_000
 """Maximum length of a member id's prefix: the whole id must fit into a protocol string."""
 NO_REBALANCE_TIMEOUT_BEFORE = 1
@@ -43,11 +49,13 @@ class Joining:
         settings: Callable[[], GroupSettings],
         randomness: Randomness,
         rebalances: Rebalances,
+        counts: GroupCounts,
     ) -> None:
         self._groups = groups
         self._settings = settings
         self._randomness = randomness
         self._rebalances = rebalances
+        self._counts = counts
 
     def join(self, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         try:
@@ -56,6 +64,7 @@ class Joining:
                 request.rebalance_timeout_ms = request.session_timeout_ms
             group = self._group_of(request, effects.now_ms)
             self._check_size(group, request, effects)
+            self._check_bytes(group, request, caller, effects)
             self._check_protocols(group, request)
             if request.group_id not in self._groups:
                 self._create(group, reply, effects)
@@ -81,7 +90,7 @@ class Joining:
         if group is None:
             if request.member_id != NO_MEMBER:
                 raise UnknownMemberId(f"there is no group {request.group_id}")
-            return ClassicGroup(request.group_id, now_ms)
+            return ClassicGroup(request.group_id, now_ms, self._counts)
         if not isinstance(group, ClassicGroup):
             raise InconsistentGroupProtocol(f"group {request.group_id} is not a classic one")
         return group
@@ -104,6 +113,21 @@ class Joining:
             self._rebalances.complete_if_all_joined(group, effects)
         raise GroupMaxSizeReached(f"group {group.group_id} has {limit} members")
 
+    def _check_bytes(self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, effects: Effects) -> None:
+        """A group whose record would be too large could never be stored: its rebalances would fail for good."""
+        members = group.members
+        static_id = members.id_of_static(request.group_instance_id)
+        existing = members.get(request.member_id if static_id is None else static_id)
+        names = (request.member_id, request.group_instance_id, caller.client_id, caller.client_host)
+        added_bytes = bytes_of(names, protocols_of(request)) - (0 if existing is None else existing.held_bytes)
+        if added_bytes <= 0:
+            return
+        limit_bytes = effects.max_record_bytes
+        if members.held_bytes + added_bytes > limit_bytes:
+            raise GroupMaxSizeReached(f"the members of group {group.group_id} exceed a record of {limit_bytes} bytes")
+        if self._counts.member_bytes + added_bytes > MAX_MEMBER_BYTES:
+            raise CoordinatorNotAvailable(f"the members of all groups hold {self._counts.member_bytes} bytes")
+
     def _check_protocols(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
         names = frozenset(protocol.name for protocol in request.protocols)
         if not group.supports(request.protocol_type, names):
@@ -119,6 +143,7 @@ class Joining:
 
         def forget(error: KafkaError, instead: Effects) -> None:
             group.move(GroupState.DEAD, instead.now_ms, "its first record was not stored")
+            group.members.release()
             self._groups.pop(group.group_id, None)
             instead.fail(reply, coordinator_error(error))
 
@@ -134,11 +159,17 @@ class Joining:
         if existing_id is not None:
             self._replace_static(group, group.members[existing_id], member_id, request, caller, reply, effects)
         elif request.group_instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_FROM:
+            self._check_pending(group, member_id, effects)
             group.members.pending_ids.add(member_id)
             effects.set_timer(session_key(group.group_id, member_id), request.session_timeout_ms)
             effects.answer(reply, _member_id_required(member_id))
         else:
             self._add(group, member_id, request, caller, reply, effects)
+
+    def _check_pending(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
+        """No more ids are handed out than a group of that many members could store."""
+        if len(group.members.pending_ids) * bytes_of((member_id,), ()) > effects.max_record_bytes:
+            raise GroupMaxSizeReached(f"{len(group.members.pending_ids)} members of {group.group_id} have yet to join")
 
     def _new_member_id(self, prefix: str) -> str:
         return f"{prefix[:MAX_PREFIX_LENGTH]}-{_random_uuid(self._randomness)}"
@@ -275,4 +306,4 @@ def _replaced_member_response(
 
 
 def _with_client_reason(reason: str, request: JoinGroupRequest) -> str:
-    return f"{reason} ({request.reason})" if request.reason else reason
+    return f"{reason} ({request.reason[:MAX_REASON_LENGTH]})" if request.reason else reason

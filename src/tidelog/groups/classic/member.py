@@ -32,6 +32,18 @@ Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 NO_ASSIGNMENT = b""
 
+FIXED_BYTES = 70
+"""Timeouts, lengths and a small assignment of a member in the group's record."""
+PROTOCOLS_EXPECTED = 4
+
+
+def bytes_of(names: Iterable[str | None], protocols: Protocols) -> int:
+    """Bytes of a member in the group's record. The record has the metadata of one protocol: the smallest counts, but at
+    least a quarter of all, which are in memory."""
+    sizes = [len(name) + len(metadata) for name, metadata in protocols]
+    metadata_bytes = max(min(sizes, default=0), sum(sizes) // PROTOCOLS_EXPECTED)
+    return FIXED_BYTES + metadata_bytes + sum(len(name) for name in names if name is not None)
+
 
 class ClassicMember:
     __slots__ = (
@@ -79,6 +91,10 @@ class ClassicMember:
         """End of its session unless it sends a heartbeat, by the monotonic clock."""
         self.timer_due_ms: int | None = None
         """Time of its timer, which checks the deadline. Heartbeats do not move it: that would cost heap operations."""
+
+    @property
+    def held_bytes(self) -> int:
+        return bytes_of((self.member_id, self.instance_id, self.client_id, self.client_host), self.protocols)
 
     @property
     def is_static(self) -> bool:

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from tidelog.groups.classic.member import ClassicMember, topics_of
+from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.messages.join_group import JoinGroupRequest
 
 
 class ClassicMembers(Mapping[str, ClassicMember]):
     """Members by id, in order of arrival: the first is the leader until it loses that role."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: GroupCounts | None = None) -> None:
+        """`counts` has the bytes of all groups of the broker."""
+        self._counts = counts or GroupCounts()
+        self.held_bytes = 0
         self._members: dict[str, ClassicMember] = {}
         self.leader_id: str | None = None
         self.static_ids: dict[str, str] = {}
@@ -40,7 +44,7 @@ class ClassicMembers(Mapping[str, ClassicMember]):
             self.static_ids[member.instance_id] = member.member_id
         if self.leader_id is None:
             self.leader_id = member.member_id
-        self._count_protocols(member, 1)
+        self._count(member, 1)
 
     def remove(self, member: ClassicMember) -> None:
         del self._members[member.member_id]
@@ -48,12 +52,12 @@ class ClassicMembers(Mapping[str, ClassicMember]):
             del self.static_ids[member.instance_id]
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self._members), None)
-        self._count_protocols(member, -1)
+        self._count(member, -1)
 
     def update(self, member: ClassicMember, request: JoinGroupRequest) -> None:
-        self._count_protocols(member, -1)
+        self._count(member, -1)
         member.update_from(request)
-        self._count_protocols(member, 1)
+        self._count(member, 1)
 
     def replace(self, old: ClassicMember, new: ClassicMember) -> None:
         """Replace the id of a static member, which keeps its position."""
@@ -65,8 +69,8 @@ class ClassicMembers(Mapping[str, ClassicMember]):
         self.static_ids[new.instance_id] = new.member_id
         if self.leader_id == old.member_id:
             self.leader_id = new.member_id
-        self._count_protocols(old, -1)
-        self._count_protocols(new, 1)
+        self._count(old, -1)
+        self._count(new, 1)
 
     def elect_leader(self) -> bool:
         """Keep the leader if it has joined, else elect a member that has. False if no member has joined."""
@@ -104,7 +108,14 @@ class ClassicMembers(Mapping[str, ClassicMember]):
         """None if the members' metadata is missing or cannot be parsed."""
         return topics_of(member.metadata(protocol_name) for member in self._members.values())
 
-    def _count_protocols(self, member: ClassicMember, step: int) -> None:
+    def release(self) -> None:
+        """The group is gone: its bytes no longer count on this broker."""
+        self._counts.member_bytes -= self.held_bytes
+        self._counts = GroupCounts()
+
+    def _count(self, member: ClassicMember, step: int) -> None:
+        self.held_bytes += step * member.held_bytes
+        self._counts.member_bytes += step * member.held_bytes
         for name in {name for name, _ in member.protocols}:
             self._protocol_counts[name] += step
             if not self._protocol_counts[name]:

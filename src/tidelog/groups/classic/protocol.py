@@ -18,7 +18,7 @@ from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.joining import Joining
 from tidelog.groups.classic.leaving import Leaving
 from tidelog.groups.classic.member import NO_ASSIGNMENT, ClassicMember
-from tidelog.groups.classic.rebalancing import Rebalances
+from tidelog.groups.classic.rebalancing import Rebalances, listed
 from tidelog.groups.classic.records import write_group
 from tidelog.groups.classic.states import GroupState
 from tidelog.groups.group import Caller, Group, GroupSettings, coordinator_error
@@ -51,8 +51,9 @@ class ClassicProtocol:
         self._groups = groups
         self._settings = settings
         self._is_loaded = False
-        self.rebalances = Rebalances(settings, counts or GroupCounts())
-        self._joining = Joining(groups, settings, randomness, self.rebalances)
+        self.counts = counts or GroupCounts()
+        self.rebalances = Rebalances(settings, self.counts)
+        self._joining = Joining(groups, settings, randomness, self.rebalances, self.counts)
         self._leaving = Leaving(self.rebalances)
 
     def join(self, request: JoinGroupRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
@@ -94,7 +95,7 @@ class ClassicProtocol:
         assignments = {entry.member_id: entry.assignment for entry in request.assignments}
         unassigned = [member_id for member_id in group.members if member_id not in assignments]
         if unassigned:
-            logger.warning("group leader assigned nothing to members group=%s members=%s", group, ",".join(unassigned))
+            logger.warning("group leader assigned nothing to members group=%s members=%s", group, listed(unassigned))
         write_group(group, assignments, effects)
         waiting = [member for member in group.members.values() if member.sync_reply is not None]
 
@@ -177,11 +178,14 @@ class ClassicProtocol:
         if value is None:
             if isinstance(group, ClassicGroup):
                 group.state = GroupState.DEAD
+                group.members.release()
                 del self._groups[key.group]
         elif self._is_loaded and isinstance(group, ClassicGroup):
             group.on_stored(value)
         else:
-            self._groups[key.group] = ClassicGroup.restored(key.group, value)
+            if isinstance(group, ClassicGroup):
+                group.members.release()
+            self._groups[key.group] = ClassicGroup.restored(key.group, value, self.counts)
 
     def on_loaded(self, effects: Effects) -> None:
         self._is_loaded = True
@@ -203,6 +207,7 @@ class ClassicProtocol:
         for group in self._classic_groups():
             group.fail_pending_requests(NotCoordinator(), effects)
             group.move(GroupState.DEAD, effects.now_ms, "its coordinator partition was unloaded")
+            group.members.release()
 
     def describe(self, group: ClassicGroup) -> DescribedGroup:
         return group.described()

@@ -1,7 +1,7 @@
 """Rebalance of classic groups: members join, then request their assignments."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidelog.errors import RebalanceInProgress
 from tidelog.groups.classic.group import ClassicGroup, InitialRebalance
@@ -16,6 +16,8 @@ from tidelog.replicated.machine import Effects
 
 logger = logging.getLogger(__name__)
 
+
+NAMES_LOGGED = 20
 
 MIN_REBALANCE_TIMEOUT_MS = 1_000
 """Minimum time to wait for absent static members, however short their rebalance timeout."""
@@ -184,4 +186,11 @@ def members_for_leader(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 def names_of(members: list[ClassicMember]) -> str:
-    return ",".join(sorted(member.member_id for member in members))
+    return listed(member.member_id for member in members)
+
+
+def listed(names: Iterable[str]) -> str:
+    """For log lines: the first of them, and how many there are besides."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - NAMES_LOGGED} more" if len(ordered) > NAMES_LOGGED else ""
+    return ",".join(ordered[:NAMES_LOGGED]) + more

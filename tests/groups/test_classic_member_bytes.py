@@ -1,0 +1,103 @@
+"""What the members of classic groups may hold: what their group could store, and a bound over all groups."""
+
+import pytest
+
+from tests.groups.classic_groups import DELAY_MS, SESSION_MS, Coordinator
+from tests.groups.shard_of_groups import Clients, a_shard
+from tidelog.errors import CoordinatorNotAvailable, GroupMaxSizeReached, MemberIdRequired
+from tidelog.groups.classic import joining
+from tidelog.groups.classic.rebalancing import listed
+from tidelog.replicated.machine import DEFAULT_MAX_RECORD_BYTES, Effects, SetTimer
+
+HALF = b"m" * (DEFAULT_MAX_RECORD_BYTES // 2)
+
+
+def held(coordinator: Coordinator) -> int:
+    return coordinator.shard.machine.classic.counts.member_bytes
+
+
+def test_a_group_that_no_record_could_hold_takes_no_more_members() -> None:
+    coordinator = Coordinator()
+    coordinator.join(protocols=(("range", HALF),), version=3)
+    assert coordinator.join(protocols=(("range", HALF),), version=3).error == GroupMaxSizeReached.code
+    assert not coordinator.join(version=3).is_given
+    assert len(coordinator.group.members) == 2
+
+
+def test_one_member_that_no_record_could_hold_makes_no_group() -> None:
+    coordinator = Coordinator()
+    assert coordinator.join(protocols=(("range", HALF * 3),)).error == GroupMaxSizeReached.code
+    assert coordinator.shard.machine.groups == {}
+    assert coordinator.shard.log == []
+
+
+def test_a_member_that_brings_more_each_time_is_refused_at_the_bound() -> None:
+    coordinator = Coordinator()
+    (member_id,) = coordinator.stable(1)
+    assert coordinator.join(member_id, protocols=(("range", HALF * 3),)).error == GroupMaxSizeReached.code
+    assert coordinator.join(member_id, protocols=(("range", HALF),)).joined.member_id == member_id
+
+
+def test_metadata_of_protocols_that_are_not_chosen_counts_too() -> None:
+    coordinator = Coordinator()
+    protocols = (("range", b""), *((f"other-{number}", HALF) for number in range(8)))
+    assert coordinator.join(protocols=protocols, version=3).error == GroupMaxSizeReached.code
+    assert not coordinator.join(protocols=protocols[:7], version=3).is_given
+
+
+def test_ids_that_nobody_joins_with_are_bounded() -> None:
+    coordinator = Coordinator()
+    answers = [coordinator.join(client_id="c" * 1000).error for _ in range(2000)]
+    assert answers.count(MemberIdRequired.code) < 1000
+    assert answers[-1] == GroupMaxSizeReached.code
+    coordinator.shard.advance(SESSION_MS)
+    assert coordinator.join(client_id="c" * 1000).error == MemberIdRequired.code
+
+
+def test_members_of_all_groups_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "MAX_MEMBER_BYTES", 4 * len(HALF))
+    coordinator = Coordinator()
+    joins = [coordinator.join(group_id=f"g{number}", protocols=(("range", HALF),), version=3) for number in range(4)]
+    assert [each.is_given for each in joins] == [False, False, False, True]
+    assert joins[-1].error == CoordinatorNotAvailable.code  # which clients retry
+    coordinator.shard.advance(DELAY_MS + 2 * SESSION_MS + 60_000)
+    assert held(coordinator) == 0
+    assert not coordinator.join(group_id="g3", protocols=(("range", HALF),), version=3).is_given
+
+
+def test_bytes_are_counted_until_members_are_gone() -> None:
+    coordinator = Coordinator()
+    coordinator.static("one", "two")
+    before = held(coordinator)
+    coordinator.join(instance="one")  # another id for the same member
+    assert before == held(coordinator) == coordinator.group.members.held_bytes
+    coordinator.shard.perform(lambda machine, effects: machine.on_unloaded(effects))
+    assert held(coordinator) == 0
+
+
+def test_a_loaded_group_is_counted_once() -> None:
+    coordinator = Coordinator()
+    coordinator.stable(3)
+    assert held(coordinator.reloaded()) == held(coordinator) > 0
+
+
+def test_members_of_a_group_that_had_only_offsets_are_counted() -> None:
+    clients = Clients(a_shard())
+    clients.commit(1)
+    clients.join()
+    assert clients.shard.machine.classic.counts.member_bytes > 0
+
+
+def test_a_generation_sets_no_timer_for_each_of_its_members() -> None:
+    coordinator = Coordinator()
+    for _ in range(50):
+        coordinator.join(version=3)
+    effects = Effects(coordinator.shard.now_ms, coordinator.shard.monotonic_ms)
+    coordinator.shard.machine.classic.rebalances.complete_join(coordinator.group, effects)
+    assert len(effects.responses) == 50
+    assert len([timer for timer in effects.timers if isinstance(timer, SetTimer)]) == 1  # of the sync phase
+
+
+def test_log_lines_name_members_only_up_to_a_number() -> None:
+    assert listed(["b", "a"]) == "a,b"
+    assert listed(map(str, range(10_000))).endswith(" and 9980 more")
