@@ -62,6 +62,8 @@ class TidelogProcess(BrokerProcess):
             "group.consumer.heartbeat.interval.ms": "300",
             "group.consumer.min.heartbeat.interval.ms": "300",
         } | dict(settings or {})
+        self.module = "tidelog"
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._output_seen = 0
 
@@ -70,13 +72,14 @@ class TidelogProcess(BrokerProcess):
         self.wait_until_it_listens()
 
     def launch(self) -> None:
-        command = [sys.executable, "-m", "tidelog", "broker"]
+        command = [sys.executable, "-m", self.module, "broker"]
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
         self._output_seen = len(self.output())
         self._output_file.parent.mkdir(parents=True, exist_ok=True)
         with self._output_file.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+            environment = os.environ | self.environment
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
     def wait_until_it_listens(self) -> None:
         assert self._process is not None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tests.clients.broker import BROKER_IDS, TidelogCluster
 from tests.siege.attacks import Target
 from tests.siege.bystanders import Bystanders, Place
+from tests.siege.measured_broker import REPORT_VARIABLE
 from tests.siege.wire import Asking
 from tidelog.cli.local_cluster.plan import default_settings
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -49,6 +50,10 @@ class Outcome(NamedTuple):
     after_bytes: int
     failures: list[str]
     longest: str = ""
+    step_ms: int = 0
+    """Processor time of the longest step of a broker's event loop; 0 if none was long."""
+    step: str = ""
+    """Where it was."""
 
     @property
     def problems(self) -> list[str]:
@@ -73,6 +78,7 @@ class BesiegedCluster:
 
     def __init__(self, directory: Path) -> None:
         self.metrics = {broker_id: f"127.0.0.1:{free_port()}" for broker_id in BROKER_IDS}
+        self._directory = directory
         self._cluster = TidelogCluster(
             directory,
             default_settings(len(BROKER_IDS))
@@ -80,6 +86,8 @@ class BesiegedCluster:
         )
         for broker_id, process in self._cluster.brokers.items():
             process._settings["metrics.listener"] = self.metrics[broker_id]
+            process.module = "tests.siege.measured_broker"
+            process.environment = {REPORT_VARIABLE: str(self._steps_file(broker_id))}
 
     def start(self) -> None:
         self._cluster.start()
@@ -135,6 +143,19 @@ class BesiegedCluster:
             for line in process.output().splitlines()
         )
 
+    def _steps_file(self, broker_id: int) -> Path:
+        return self._directory / f"steps-{broker_id}"
+
+    def forget_steps(self) -> None:
+        for broker_id in BROKER_IDS:
+            self._steps_file(broker_id).write_text("")
+
+    def longest_step(self) -> tuple[int, str]:
+        """Since they were forgotten: milliseconds of processor time, and where."""
+        lines = (line for broker_id in BROKER_IDS for line in self._steps_file(broker_id).read_text().splitlines())
+        steps = [(int(spent_ms), where) for spent_ms, _, where in (line.partition(" ") for line in lines)]
+        return max(steps, default=(0, ""))
+
     def errors(self) -> list[str]:
         return [
             line
@@ -172,11 +193,13 @@ def carry_out(
     target = Target(victim.address, cluster.metrics[victim_id], victim.topic, victim.partition, seconds, scale)
     leaders, losses, errors = cluster.leaders(), cluster.losses(), len(cluster.errors())
     before_bytes = cluster.resident_bytes()
+    cluster.forget_steps()
     with _Memory(cluster) as memory, Bystanders(list(cluster.places(NORMAL).values()), cluster.metrics) as bystanders:
         _attack(name, target)
         time.sleep(min(rest_s, 2.0))
     after_bytes = _settled(cluster, before_bytes, rest_s)
     moved = [key for key, leader in cluster.leaders().items() if key in leaders and leaders[key] != leader]
+    step_ms, step = cluster.longest_step()
     waits = bystanders.produce
     waits.seconds += bystanders.consume.seconds
     failures = bystanders.produce.failures + bystanders.consume.failures + bystanders.scrape.failures
@@ -192,6 +215,8 @@ def carry_out(
         after_bytes,
         failures[:3] + cluster.errors()[errors:][:3],
         max(bystanders.produce.longest, bystanders.consume.longest)[1],
+        step_ms,
+        step,
     )
 
 
