@@ -1,10 +1,12 @@
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.cluster import placement
 from tidelog.cluster.placement import PlacementStart, place_replicas, rack_alternated, random_start, start_after
 from tidelog.errors import InvalidPartitions, InvalidReplicationFactor
 
@@ -95,3 +97,17 @@ def test_more_replicas_than_members_are_refused() -> None:
         place_replicas({1: None, 2: None}, 1, 4, PlacementStart(0, 0), absent=[3])
     with pytest.raises(InvalidReplicationFactor, match="All brokers are currently fenced"):
         place_replicas({}, 1, 1, PlacementStart(0, 0), absent=[3])
+
+
+def test_thousands_of_partitions_are_placed_by_a_few_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided = []
+    may_take = placement._may_take
+
+    def counted(*arguments: Any) -> bool:
+        decided.append(arguments)
+        return may_take(*arguments)
+
+    monkeypatch.setattr(placement, "_may_take", counted)
+    racks = {1: "a", 2: "b", 3: "c"}
+    assert len(place_replicas(racks, 10_000, 3, PlacementStart(0, 0))) == 10_000
+    assert len(decided) < 50

@@ -60,14 +60,17 @@ def place_replicas(
         rack_of = {}
     brokers = rack_alternated(rack_of) if rack_of else sorted(racks)
     on_live = min(replication_factor, len(brokers))
+    orders = _Orders(brokers, rack_of, on_live)
     return [
-        _replicas(brokers, rack_of, on_live, start, partition)
+        orders.of(*_leader_and_shift(partition, start, len(brokers)))
         + _in_turn(absent, replication_factor - on_live, start.leader_index + partition)
         for partition in range(start.first_partition, start.first_partition + partition_count)
     ]
 
 
 def _in_turn(brokers: Sequence[BrokerId], count: int, turn: int) -> tuple[BrokerId, ...]:
+    if not count:
+        return ()
     return tuple(brokers[(turn + number) % len(brokers)] for number in range(count))
 
 
@@ -81,25 +84,38 @@ def rack_alternated(rack_of: Mapping[BrokerId, str]) -> list[BrokerId]:
     return [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
 
 
-def _replicas(
-    brokers: Sequence[BrokerId],
-    rack_of: Mapping[BrokerId, str],
-    replication_factor: int,
-    start: PlacementStart,
-    partition: int,
-) -> tuple[BrokerId, ...]:
-    count = len(brokers)
-    leader_index = (partition + start.leader_index) % count
-    rack_count = len(set(rack_of.values())) or 1
-    shift = (start.follower_shift + _rounds_before(partition, start.first_partition, count)) * rack_count
-    replicas = [brokers[leader_index]]
-    step = 0
-    while len(replicas) < replication_factor:
-        candidate = brokers[(leader_index + 1 + (shift + step) % (count - 1)) % count]
-        step += 1
-        if candidate not in replicas and _may_take(candidate, replicas, rack_of, rack_count):
-            replicas.append(candidate)
-    return tuple(replicas)
+class _Orders:
+    """The replicas for each leader and distance. There are few, which thousands of partitions share."""
+
+    def __init__(self, brokers: Sequence[BrokerId], rack_of: Mapping[BrokerId, str], replication_factor: int) -> None:
+        self._brokers = brokers
+        self._rack_of = rack_of
+        self._rack_count = len(set(rack_of.values())) or 1
+        self._replication_factor = replication_factor
+        self._found: dict[tuple[int, int], tuple[BrokerId, ...]] = {}
+
+    def of(self, leader_index: int, shift: int) -> tuple[BrokerId, ...]:
+        key = (leader_index, shift * self._rack_count % max(len(self._brokers) - 1, 1))
+        replicas = self._found.get(key)
+        if replicas is None:
+            replicas = self._found[key] = self._choose(*key)
+        return replicas
+
+    def _choose(self, leader_index: int, shift: int) -> tuple[BrokerId, ...]:
+        brokers, count = self._brokers, len(self._brokers)
+        replicas = [brokers[leader_index]]
+        step = 0
+        while len(replicas) < self._replication_factor:
+            candidate = brokers[(leader_index + 1 + (shift + step) % (count - 1)) % count]
+            step += 1
+            if candidate not in replicas and _may_take(candidate, replicas, self._rack_of, self._rack_count):
+                replicas.append(candidate)
+        return tuple(replicas)
+
+
+def _leader_and_shift(partition: int, start: PlacementStart, broker_count: int) -> tuple[int, int]:
+    leader_index = (partition + start.leader_index) % broker_count
+    return leader_index, start.follower_shift + _rounds_before(partition, start.first_partition, broker_count)
 
 
 def _rounds_before(partition: int, first_partition: int, broker_count: int) -> int:
