@@ -184,16 +184,25 @@ def _offsets_of_groups(attacker: Attacker) -> None:
 
 @attack("many-members", "JoinGroup of 10,000 members in one group, 10 KB of metadata each")
 def _many_members(attacker: Attacker) -> None:
+    _join_crowd(attacker, "crowd", 1000)
+
+
+@attack("small-members", "JoinGroup of 10,000 members in one group, 10 bytes of metadata each")
+def _small_members(attacker: Attacker) -> None:
+    _join_crowd(attacker, "crowd-of-small-members", 1)
+
+
+def _join_crowd(attacker: Attacker, group_id: str, times: int) -> None:
     def join(number: int) -> bytes:
         return frame(
             JoinGroupRequest(
-                group_id="crowd", session_timeout_ms=10_000, rebalance_timeout_ms=60_000, member_id="",
-                protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", b"%010d" % number * 1000)],
+                group_id=group_id, session_timeout_ms=10_000, rebalance_timeout_ms=60_000, member_id="",
+                protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", b"%010d" % number * times)],
             ),
             3,
         )  # fmt: skip
 
-    attacker = at_coordinator(attacker, "crowd")
+    attacker = at_coordinator(attacker, group_id)
     sockets = attacker.connections(2000)
     for number in range(attacker.scaled(10_000)):
         if attacker.is_over:

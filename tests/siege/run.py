@@ -9,13 +9,13 @@ from tests.siege.catalogue import ATTACKS
 from tests.siege.trial import BesiegedCluster, Outcome, carry_out
 
 SECONDS = 10.0
-HEAD = f"{'attack':24} {'p50':>7} {'p99':>7} {'max':>7} {'leaders':>8} {'sessions':>8} {'memory MB':>16} {'step':>5}  verdict"
+HEAD = f"{'attack':24} {'p50':>7} {'p99':>7} {'max':>7} {'leaders':>8} {'sessions':>8} {'memory MB':>16} {'step':>5}"
 
 
 def main() -> int:
     options = _options()
     names = options.only or list(ATTACKS)
-    print(f"{len(names)} attacks of {options.seconds:g} s each; waits of others, and processor time of the longest step")
+    print(f"{len(names)} attacks of {options.seconds:g} s each; waits of others and processor time of the longest step")
     print(f"of an event loop, in ms\n\n{HEAD}", flush=True)
     failed = []
     with tempfile.TemporaryDirectory(prefix="tidelog-siege-") as temporary:
