@@ -86,6 +86,18 @@ except SystemExit:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr == "[]\n"
 
 
+def test_a_broker_shares_the_interpreter_with_its_workers_in_short_turns() -> None:
+    code = """import asyncio, sys
+from tidelog.cli import broker_process
+from tidelog.server.broker import Broker, CannotStart
+async def fail(settings):
+    raise CannotStart(str(sys.getswitchinterval()))
+Broker.start = fail
+asyncio.run(broker_process._serve(None))"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr.splitlines()[-1] == "tidelog broker: 0.001"
+
+
 def test_addresses_can_be_pasted_also_for_ipv6() -> None:
     assert host_and_port("127.0.0.1", 9092) == "127.0.0.1:9092"
     assert host_and_port("::1", 9092) == "[::1]:9092"

@@ -224,7 +224,7 @@ def _attack(name: str, target: Target) -> None:
     command = [sys.executable, "-m", "tests.siege.catalogue", name, json.dumps(target._asdict())]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
-        _, errors = process.communicate(timeout=target.seconds * 3 + 30)
+        _, errors = process.communicate(timeout=target.seconds * 3 + 120)
     except BaseException:
         process.kill()
         process.communicate()
