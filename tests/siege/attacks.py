@@ -57,6 +57,8 @@ class Target(NamedTuple):
     partition: int
     """One that the broker leads; it holds some megabytes."""
     seconds: float
+    tls: str
+    """Address of the TLS listener of the broker."""
     scale: float = 1.0
     """Part of the connections and requests that an attack uses."""
 

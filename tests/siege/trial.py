@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.certificates import Authority
 from tests.clients.broker import BROKER_IDS, TidelogCluster
 from tests.siege.attacks import Target
 from tests.siege.bystanders import Bystanders, Place
@@ -78,6 +79,9 @@ class BesiegedCluster:
 
     def __init__(self, directory: Path) -> None:
         self.metrics = {broker_id: f"127.0.0.1:{free_port()}" for broker_id in BROKER_IDS}
+        self.tls = {broker_id: f"127.0.0.1:{free_port()}" for broker_id in BROKER_IDS}
+        directory.mkdir(parents=True, exist_ok=True)
+        certificate = Authority(directory).sign("broker")
         self._directory = directory
         self._cluster = TidelogCluster(
             directory,
@@ -86,6 +90,9 @@ class BesiegedCluster:
         )
         for broker_id, process in self._cluster.brokers.items():
             process._settings["metrics.listener"] = self.metrics[broker_id]
+            process._settings["listeners"] += f",SSL://{self.tls[broker_id]}"
+            for name, value in certificate.ssl_settings.items():
+                process._settings[name.replace("_", ".")] = str(value)
             process.module = "tests.siege.measured_broker"
             process.environment = {REPORT_VARIABLE: str(self._steps_file(broker_id))}
 
@@ -190,7 +197,15 @@ def carry_out(
 ) -> Outcome:
     """The attack goes to the first broker that leads something of the besieged topic."""
     victim_id, victim = min(cluster.places(BESIEGED).items())
-    target = Target(victim.address, cluster.metrics[victim_id], victim.topic, victim.partition, seconds, scale)
+    target = Target(
+        victim.address,
+        cluster.metrics[victim_id],
+        victim.topic,
+        victim.partition,
+        seconds,
+        cluster.tls[victim_id],
+        scale,
+    )
     leaders, losses, errors = cluster.leaders(), cluster.losses(), len(cluster.errors())
     before_bytes = cluster.resident_bytes()
     cluster.forget_steps()
