@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from tests.certificates import Authority, Certificate
 from tests.runtime.test_network_contract import MAX_FRAME_BYTES, Recorder
 from tidelog.config.broker import BrokerSettings
 from tidelog.errors import InvalidRequest
-from tidelog.runtime import tls_channel
+from tidelog.runtime import socket_network, tls_channel
 from tidelog.runtime.network import Channel, FrameReceiver
+from tidelog.runtime.open_handshakes import OpenHandshakes
 from tidelog.runtime.socket_network import SocketListener, SocketNetwork
 from tidelog.runtime.tls_context import BadKeyMaterial, ListenerTls, check_certificates, client_context, server_context
 
@@ -325,3 +327,20 @@ def test_a_key_that_others_can_read_is_a_warning(tmp_path: Path, caplog: pytest.
     assert [record.getMessage() for record in caplog.records] == [
         f"key can be read by others; protect it with chmod 600 file={certificate.location}"
     ]
+
+
+def test_handshakes_that_nobody_completes_give_way(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_network, "OpenHandshakes", partial(OpenHandshakes, 3))
+    tls = ListenerTls(settings(certificate))
+
+    async def scenario() -> None:
+        async with Server(tls) as server:
+            silent = [socket.create_connection(("127.0.0.1", server.listener.port)) for _ in range(5)]
+            await echo(await server.connect(tls))
+            closed = [each.closed_because for each in server.accepted]
+            assert closed[:3] == ["TLS handshake failed: 3 handshakes are open"] * 3
+            assert closed[3:5] == [None, None]
+            for each in silent:
+                each.close()
+
+    run(scenario)

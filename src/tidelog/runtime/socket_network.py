@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.runtime.network import AcceptChannel, Channel, FrameReceiver, Tls
+from tidelog.runtime.open_handshakes import OpenHandshakes
 from tidelog.runtime.receive_buffers import ReceiveBuffers
 from tidelog.runtime.socket_channel import SocketChannel
 from tidelog.runtime.tls_channel import TlsChannel
@@ -144,8 +145,10 @@ class SocketNetwork:
         if tls is None:
             return SocketListener(listening, loop, self._make_channel, accept)
 
+        handshakes = OpenHandshakes()
+
         def make_channel(connection: socket.socket) -> SocketChannel:
-            return self._make_tls_channel(connection, tls.server_context, server_side=True)
+            return self._make_tls_channel(connection, tls.server_context, handshakes)
 
         return SocketListener(listening, loop, make_channel, accept)
 
@@ -201,15 +204,15 @@ class SocketNetwork:
         self,
         connection: socket.socket,
         context: ssl.SSLContext,
+        handshakes: OpenHandshakes | None = None,
         *,
-        server_side: bool = False,
         server_hostname: str | None = None,
     ) -> TlsChannel:
         try:
             self._set_options(connection)
             secured = context.wrap_socket(
                 connection,
-                server_side=server_side,
+                server_side=handshakes is not None,
                 server_hostname=server_hostname,
                 do_handshake_on_connect=False,
             )
@@ -217,7 +220,7 @@ class SocketNetwork:
             connection.close()
             raise
         loop = asyncio.get_running_loop()
-        return TlsChannel(secured, loop, self._buffers, self.turns, self._max_frame_bytes)
+        return TlsChannel(secured, loop, self._buffers, self.turns, self._max_frame_bytes, handshakes)
 
     def _set_options(self, connection: socket.socket) -> None:
         connection.setblocking(False)

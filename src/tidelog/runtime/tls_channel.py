@@ -12,6 +12,7 @@ import ssl
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.distinguished_names import distinguished_name
 from tidelog.runtime.network import HANDSHAKE_FAILED
+from tidelog.runtime.open_handshakes import OpenHandshakes
 from tidelog.runtime.receive_buffers import ReceiveBuffers
 from tidelog.runtime.socket_channel import SocketChannel
 from tidelog.runtime.socket_reader import SocketReader
@@ -113,14 +114,19 @@ class TlsChannel(SocketChannel):
         buffers: ReceiveBuffers,
         turns: Turns,
         max_frame_bytes: int,
+        handshakes: OpenHandshakes | None = None,
     ) -> None:
+        """`handshakes`: those of the same listener."""
         self.is_secured = False
+        self._handshakes = handshakes
         self._on_secured: asyncio.Future[None] | None = None
         super().__init__(connection, loop, buffers, turns, max_frame_bytes)
         self._loop = loop
         self._timeout = loop.call_later(
             HANDSHAKE_TIMEOUT_S, self.close, f"not complete after {HANDSHAKE_TIMEOUT_S:g} s"
         )
+        if handshakes is not None:
+            handshakes.add(self)
 
     def _make_halves(
         self,
@@ -150,13 +156,18 @@ class TlsChannel(SocketChannel):
             self.reader.retry_later()
             return False
         self.is_secured = True
-        self._timeout.cancel()
+        self._end_handshake()
         certificate = self._socket.getpeercert()
         self.peer_subject = distinguished_name(certificate) if certificate else None
         if self._on_secured is not None and not self._on_secured.done():
             self._on_secured.set_result(None)
         self.writer.start()
         return True
+
+    def _end_handshake(self) -> None:
+        self._timeout.cancel()
+        if self._handshakes is not None:
+            self._handshakes.discard(self)
 
     async def connect(self) -> None:
         """The client's side of the handshake. Raises OSError with the reason if it fails."""
@@ -172,7 +183,7 @@ class TlsChannel(SocketChannel):
     def close(self, reason: str) -> None:
         if self.is_closed:
             return
-        self._timeout.cancel()
+        self._end_handshake()
         if not self.is_secured:
             reason = f"{HANDSHAKE_FAILED}{reason}"
         if self._on_secured is not None and not self._on_secured.done():
