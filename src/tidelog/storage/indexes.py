@@ -1,14 +1,15 @@
 """Offset index and time index of a segment, in Kafka's file format.
 
-New entries stay in memory until the segment is sealed, flushed or closed. Entries in the file are read only when a
-search needs them.
+New entries stay in memory until there are enough of them for a slice, or until the segment is sealed, flushed or
+closed. Entries in the file are read only when a search needs them, and never more than a window of the file. So the
+memory of an index does not grow with its segment.
 """
 
 import struct
 from typing import NamedTuple
 
 from tidelog.runtime.disk import Disk, File
-from tidelog.storage.disk_errors import append_whole
+from tidelog.storage.disk_errors import append_whole, is_transient
 from tidelog.storage.segment_cache import SegmentCache
 from tidelog.types import Buffer
 
@@ -17,6 +18,25 @@ OFFSET_ENTRY = struct.Struct(">ii")
 
 TIME_ENTRY = struct.Struct(">qi")
 """Largest timestamp so far, and the relative last offset of its batch."""
+
+
+SLICE_BYTES = 2048
+"""Size of the slices in which new entries are written."""
+
+MOST_NEW_BYTES = 2 * SLICE_BYTES
+"""Size of the new entries at which a slice is due. Half of them stay: most reads are near the end of the log."""
+
+WINDOW_BYTES = 64 * 1024
+"""Size of the part of a file that a search loads: the offset entries of 32 MiB of log or more."""
+
+
+class _Window(NamedTuple):
+    """Loaded entries of the file, from entry number `first` on."""
+
+    generation: int
+    first: int
+    end: int
+    contents: bytes
 
 
 class IndexTruncation(NamedTuple):
@@ -30,7 +50,19 @@ class IndexTruncation(NamedTuple):
 class Index:
     """One index file. Entries are sorted by their first field, for binary search."""
 
-    __slots__ = ("_cache", "_disk", "_entry", "_last", "_parts", "_stored_bytes", "has_file", "is_synced", "path")
+    __slots__ = (
+        "_cache",
+        "_disk",
+        "_entry",
+        "_generation",
+        "_last",
+        "_parts",
+        "_window",
+        "has_file",
+        "is_slice_due",
+        "is_synced",
+        "path",
+    )
 
     def __init__(
         self, disk: Disk, cache: SegmentCache, path: str, entry: struct.Struct, stored_bytes: int | None = None
@@ -44,7 +76,10 @@ class Index:
         self._parts: tuple[int, bytearray] = ((stored_bytes or 0) // entry.size, bytearray())
         self.has_file = stored_bytes is not None
         self.is_synced = True
-        self._stored_bytes: bytes | None = None
+        self.is_slice_due = False
+        self._window: _Window | None = None
+        self._generation = 0
+        """Counts the truncations: a window that a worker has read before one must not be used after it."""
         self._last: tuple[int, int] | None = None
         """The last entry, cached by appends so that they do not read the file."""
 
@@ -54,24 +89,34 @@ class Index:
         return stored + len(fresh) // self._entry.size
 
     def append(self, key: int, value: int) -> None:
-        self._parts[1].extend(self._entry.pack(key, value))
+        fresh = self._parts[1]
+        fresh += self._entry.pack(key, value)
         self._last = key, value
+        if len(fresh) >= MOST_NEW_BYTES:
+            self.is_slice_due = True
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the entries in memory."""
+        window = self._window
+        return len(self._parts[1]) + (len(window.contents) if window is not None else 0)
 
     def remember_last(self) -> None:
         """Cache the last entry, so that `last` needs no file on the event loop."""
         self._last = self.last()
 
+    def write_slice(self) -> None:
+        """Write the oldest of the new entries. A transient error changes nothing: the slice stays due."""
+        stored, fresh = self._parts
+        try:
+            self._write(stored, fresh, min(SLICE_BYTES, len(fresh)) // self._entry.size * self._entry.size)
+        except OSError as error:
+            if not is_transient(error):
+                raise
+
     def last(self) -> tuple[int, int] | None:
         remembered = self._last
-        if remembered is not None:
-            return remembered
-        stored, fresh = self._parts
-        if fresh or not stored or self._stored_bytes is not None:
-            return self.at(self.count - 1)
-        file = self._disk.open(self.path, "read")
-        entry = self._unpack(file.read((stored - 1) * self._entry.size, self._entry.size), 0)
-        file.close()
-        return entry
+        return remembered if remembered is not None else self.at(self.count - 1)
 
     def at(self, number: int) -> tuple[int, int] | None:
         stored, fresh = self._parts
@@ -79,49 +124,59 @@ class Index:
             return None
         if number >= stored:
             return self._unpack(fresh, number - stored)
-        return self._unpack(self._load(stored), number)
+        window = self._window
+        if window is not None and window.generation == self._generation and window.first <= number < window.end:
+            return self._unpack(window.contents, number - window.first)
+        file = self._disk.open(self.path, "read")
+        entry = self._unpack(file.read(number * self._entry.size, self._entry.size), 0)
+        file.close()
+        return entry
 
     def find(self, key: int, field: int = 0) -> tuple[int, int] | None:
         """The last entry with `field` <= `key`. Both fields are sorted."""
         stored, fresh = self._parts
         if fresh and self._entry.unpack_from(fresh)[field] <= key:
-            return self._search(fresh, len(fresh) // self._entry.size, key, field)
-        return self._search(self._load(stored), stored, key, field) if stored else None
+            return self._unpack(fresh, self._count_up_to(fresh, key, field) - 1)
+        if not stored:
+            return None
+        window = self._window_for(stored, key, field) or self._load(stored, key, field)
+        return self._unpack(window.contents, self._count_up_to(window.contents, key, field) - 1)
 
     def find_from(self, key: int, field: int = 0) -> tuple[int, int] | None:
         """The first entry with `field` >= `key`."""
         return self.at(self._number_from(key, field))
 
     def _number_from(self, key: int, field: int) -> int:
-        low, high = 0, self.count
-        while low < high:
-            middle = (low + high) // 2
-            entry = self.at(middle)
-            if entry is not None and entry[field] < key:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        """Number of entries with `field` < `key`."""
+        stored, fresh = self._parts
+        if fresh and self._entry.unpack_from(fresh)[field] < key:
+            return stored + self._count_up_to(fresh, key - 1, field)
+        if not stored:
+            return 0
+        window = self._window_for(stored, key - 1, field) or self._load(stored, key - 1, field)
+        return window.first + self._count_up_to(window.contents, key - 1, field)
 
     def is_in_memory(self, key: int, field: int = 0) -> bool:
-        """Whether `find` needs no file access."""
+        """Whether `find` of the key, and `find_from` of the next one, need no file access."""
         stored, fresh = self._parts
-        if stored == 0 or self._stored_bytes is not None:
+        if not stored or (fresh and self._entry.unpack_from(fresh)[field] <= key):
             return True
-        return bool(fresh) and self._entry.unpack_from(fresh)[field] <= key
+        return self._window_for(stored, key, field) is not None
 
     def write(self) -> None:
         """Write new entries to the file, without a sync."""
         stored, fresh = self._parts
-        if not fresh and self.has_file:
-            return
+        if fresh or not self.has_file:
+            self._write(stored, fresh, len(fresh))
+
+    def _write(self, stored: int, fresh: bytearray, size_bytes: int) -> None:
         file = self._disk.open(self.path, "append")
-        append_whole(file, fresh, file.size())
+        append_whole(file, fresh[:size_bytes], stored * self._entry.size)
         file.close()
         self.has_file = True
         self.is_synced = False
-        self._parts = (stored + len(fresh) // self._entry.size, bytearray())
-        self.release()
+        self._parts = (stored + size_bytes // self._entry.size, fresh[size_bytes:])
+        self.is_slice_due = False
 
     def sync(self) -> None:
         self.is_synced = True  # first, so that entries written meanwhile count as unsynced
@@ -156,6 +211,7 @@ class Index:
             prepared.file.close()
             self.is_synced = False
             self._parts = (prepared.kept, bytearray())
+            self._generation += 1
             self.release()
         self._last = prepared.last
 
@@ -173,33 +229,64 @@ class Index:
         self.has_file = False
         self._parts = (0, bytearray())
         self._last = None
+        self._generation += 1
         self.release()
 
     def release(self) -> None:
-        self._stored_bytes = None
+        self._window = None
 
-    def _load(self, stored: int) -> bytes:
-        contents = self._stored_bytes
-        if contents is None or len(contents) < stored * self._entry.size:
-            contents = self._disk.read_file(self.path)[: stored * self._entry.size]
-            self._stored_bytes = contents
+    def _window_for(self, stored: int, key: int, field: int) -> _Window | None:
+        """The loaded window if it has the last entry with `field` <= `key`, or if no entry in the file is such."""
+        window = self._window
+        if window is None or window.generation != self._generation:
+            return None
+        unpack_from, contents = self._entry.unpack_from, window.contents
+        if unpack_from(contents)[field] > key:
+            return window if window.first == 0 else None
+        if (
+            window.end >= stored
+            or unpack_from(contents, (window.end - window.first - 1) * self._entry.size)[field] > key
+        ):
+            return window
+        return None
+
+    def _load(self, stored: int, key: int, field: int) -> _Window:
+        """Read the window with the last entry with `field` <= `key`, and the entries that follow it."""
+        generation, size = self._generation, self._entry.size
+        most = WINDOW_BYTES // size
+        file = self._disk.open(self.path, "read")
+        low, high = 0, stored  # `field` <= `key` before low, and > `key` from high on
+        while high - low > most - 2:  # the window begins before low and has high, if there is such an entry
+            middle = (low + high) // 2
+            probed = self._unpack(file.read(middle * size, size), 0)
+            if probed is not None and probed[field] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        first = max(low - 1, 0)
+        contents = file.read(first * size, min(most, stored - first) * size)
+        file.close()
+        window = _Window(generation, first, first + len(contents) // size, contents)
+        if contents:
+            self._window = window
             self._cache.loaded(self, len(contents))
-        return contents
+        return window
 
     def _unpack(self, contents: Buffer, number: int) -> tuple[int, int] | None:
         place = number * self._entry.size
-        if place + self._entry.size > len(contents):
+        if number < 0 or place + self._entry.size > len(contents):
             return None
         key, value = self._entry.unpack_from(contents, place)
         return key, value
 
-    def _search(self, contents: Buffer, count: int, key: int, field: int) -> tuple[int, int] | None:
+    def _count_up_to(self, contents: Buffer, key: int, field: int) -> int:
+        """Number of entries with `field` <= `key`."""
         unpack_from, size = self._entry.unpack_from, self._entry.size
-        low, high = 0, min(count, len(contents) // size)
+        low, high = 0, len(contents) // size
         while low < high:
             middle = (low + high) // 2
             if unpack_from(contents, middle * size)[field] <= key:
                 low = middle + 1
             else:
                 high = middle
-        return self._unpack(contents, low - 1) if low else None
+        return low

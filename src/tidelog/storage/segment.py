@@ -184,7 +184,12 @@ class Segment:
         self, data: Buffer, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
         if self.bytes_since_index_entry > index_interval_bytes:
-            self.time_index.remember_last()  # loaded before the write: after it nothing may need a file
+            # Before the write of the batch: after it nothing may need another file.
+            if self.offset_index.is_slice_due:
+                self.offset_index.write_slice()
+            if self.time_index.is_slice_due:
+                self.time_index.write_slice()
+            self.time_index.remember_last()
         append_whole(self._file or self._open_file(), data, self.size_bytes)
         self.is_recently_used = True
         self.track_batch(size_bytes, last_offset, max_timestamp, index_interval_bytes)
@@ -325,7 +330,7 @@ class Segment:
 
     def end_offset_before(self, position: int, *, may_block: bool = True) -> int | None:
         """Upper bound of the end offset of batches before `position`, by the index; None without an entry."""
-        if not may_block and not self.offset_index.is_in_memory(position, field=1):
+        if not may_block and not self.offset_index.is_in_memory(position - 1, field=1):
             raise NotCached
         entry = self.offset_index.find_from(position, field=1)
         return None if entry is None else self.base_offset + entry[0]

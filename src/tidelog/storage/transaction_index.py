@@ -1,6 +1,6 @@
 """Transaction index of a segment: aborted transactions whose marker is in the segment.
 
-As in the other indexes, new entries stay in memory until the segment is sealed, flushed or closed: an append must not
+New entries stay in memory until the segment is sealed, flushed or closed: an append must not
 fail for lack of a descriptor after its batch was written.
 """
 
