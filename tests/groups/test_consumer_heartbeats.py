@@ -30,6 +30,7 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tidelog.replicated.machine import Effects
 from tidelog.replicated.memory_shard import MemoryReply, WrittenStep
 
 
@@ -585,3 +586,54 @@ def test_assignment_is_not_given_to_a_member_whose_session_has_expired(coordinat
     assert coordinator.group.is_empty
     coordinator.shard.commit()
     assert isinstance(joining.outcome, UnknownMemberId)
+
+
+# -- cost
+
+
+def test_joins_and_leaves_say_nothing_at_info(coordinator: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        rebalance_to_two(coordinator)
+        coordinator.leave("m2")
+    assert caplog.messages == []
+
+
+def test_an_expired_session_is_told_at_info(coordinator: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
+    coordinator.join("m1")
+    with caplog.at_level("INFO"):
+        coordinator.shard.advance(1_000_000)
+    assert sum("member left group" in message for message in caplog.messages) == 1
+
+
+def test_an_idle_heartbeat_is_answered_as_by_the_full_check(coordinator: Coordinator) -> None:
+    rebalance_to_two(coordinator)
+    coordinator.heartbeat("m1", 2)  # the topics are checked
+    heartbeats = coordinator.shard.machine.consumer._heartbeats
+    request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="m1", member_epoch=2)
+    caller = Caller("client", "/127.0.0.1", 1)
+    assert heartbeats._is_idle(coordinator.group, coordinator.group.members["m1"], request, caller)
+    answers = []
+    for handle in (heartbeats.heartbeat, heartbeats._handle):
+        effects, reply = Effects(coordinator.shard.now_ms), MemoryReply()
+        handle(request, caller, reply, effects)
+        answers.append(([each.outcome for each in effects.responses], effects.records, effects.is_read_of_state))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"member_epoch": 0}, {"member_epoch": 1}, {"topic_partitions": []}, {"instance_id": "i"}, {"rack_id": "r"}],
+)
+def test_a_heartbeat_with_news_is_not_idle(coordinator: Coordinator, fields: dict[str, Any]) -> None:
+    rebalance_to_two(coordinator)
+    coordinator.heartbeat("m1", 2)
+    request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, "member_id": "m1", "member_epoch": 2, **fields})
+    member, caller = coordinator.group.members["m1"], Caller("client", "/127.0.0.1", 1)
+    assert not coordinator.shard.machine.consumer._heartbeats._is_idle(coordinator.group, member, request, caller)
+
+
+def test_a_new_topic_ends_idleness(coordinator: Coordinator, cluster: Cluster) -> None:
+    coordinator.join("m1", topics=("a", "b"))
+    coordinator.heartbeat("m1", 1)
+    cluster.create_topic("b", 2)
+    assert coordinator.heartbeat("m1", 1).member_epoch == 2

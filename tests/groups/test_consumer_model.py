@@ -1,7 +1,6 @@
 """Consumer groups under everything that may happen, in any order: no partition has two owners, nobody starves."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -297,7 +296,7 @@ def _piles_up(subscribers: Any, counts: Any) -> Any:
 
 
 def _drops_revocations(effects: Any, group_id: str, member: Any) -> None:
-    write_current_assignment(effects, group_id, replace(member, revoking={}))
+    write_current_assignment(effects, group_id, member._replace(revoking={}))
 
 
 BREAKS = {

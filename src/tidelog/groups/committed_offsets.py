@@ -111,13 +111,12 @@ class CommittedOffsets:
                         self._overrule(group_id, place, position)
 
     def _store(self, group_id: str, topic: str, partition: int, value: Value) -> None:
-        topics = self._by_group.get(group_id)
-        if topics is None:
-            topics = self._by_group[group_id] = {}
-        partitions = topics.get(topic)
-        if partitions is None:
-            partitions = topics[intern(topic)] = {}
-        self.count += partition not in partitions
+        try:
+            partitions = self._by_group[group_id][topic]
+        except KeyError:
+            partitions = self._by_group.setdefault(group_id, {})[intern(topic)] = {}
+        if partition not in partitions:
+            self.count += 1
         partitions[partition] = value
 
     def _overrule(self, group_id: str, place: Place, position: int) -> None:

@@ -33,7 +33,8 @@ from tidelog.types import Uuid
 
 logger = logging.getLogger(__name__)
 
-OFFSET_KEYS = (0, 1)
+OFFSET_KEYS = (b"\0\0", b"\0\1")
+"""Versions 0 and 1, as keys begin with them."""
 CLASSIC_GROUP_KEY = 2
 CONSUMER_GROUP_KEYS = (3, 4, 5, 6, 7, 8, 16)
 
@@ -132,10 +133,11 @@ class GroupMachine:
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
         try:
-            version = version_of(record.key)
-            if version in OFFSET_KEYS:
+            if record.key.startswith(OFFSET_KEYS):  # by far the most, when a partition is loaded
                 self.offsets.replay(record, producer)
-            elif version == CLASSIC_GROUP_KEY:
+                return
+            version = version_of(record.key)
+            if version == CLASSIC_GROUP_KEY:
                 self._replay_classic_group(record)
             elif version in CONSUMER_GROUP_KEYS:
                 self.consumer.replay(version, record)

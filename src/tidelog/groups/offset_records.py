@@ -30,7 +30,8 @@ _PLAIN_VERSION = VALUE_VERSION.to_bytes(2, "big")
 _NO_METADATA = b"\x01"
 _NO_TAGS = b"\x00"
 _TOPIC_ID_TAG = b"\x01\x00\x10"
-_TOPIC_ID_TAG_BYTES = 19
+_TAGS_BY_LENGTH = {24: _NO_TAGS, 42: _TOPIC_ID_TAG}
+"""What follows the commit time in values without metadata, by the length of the whole."""
 
 
 class CommittedOffset(NamedTuple):
@@ -83,8 +84,8 @@ def encode_value(committed: CommittedOffset) -> bytes:
 def decode_key(data: bytes) -> tuple[str, str, int]:
     """Group, topic and partition. Decoded by hand: it dominates the loading time. Raises MalformedMessage."""
     read = _read_remembered_names if len(data) <= _MAX_CACHED_KEY_BYTES else _read_names
-    group_id, topic = read(data[: -_INDEX.size])
-    return group_id, topic, int.from_bytes(data[-_INDEX.size :], "big", signed=True)
+    group_id, topic = read(data[:-4])
+    return group_id, topic, int.from_bytes(data[-4:], "big", signed=True)
 
 
 def _read_names(names: bytes) -> tuple[str, str]:
@@ -103,9 +104,9 @@ _read_remembered_names = lru_cache(maxsize=_CACHED_NAMES)(_read_names)
 
 def check_value(data: bytes) -> None:
     """Raises the errors of `decode_value`, without decoding most values."""
-    if data[:2] == _PLAIN_VERSION and data[14:15] == _NO_METADATA:
-        rest = data[23:]
-        if rest == _NO_TAGS or (len(rest) == _TOPIC_ID_TAG_BYTES and rest.startswith(_TOPIC_ID_TAG)):
+    if data.startswith(_PLAIN_VERSION) and data.startswith(_NO_METADATA, 14):
+        tags = _TAGS_BY_LENGTH.get(len(data))
+        if tags is not None and data.startswith(tags, 23):
             return
     decode_value(data)
 

@@ -1,12 +1,19 @@
 """Record batches of internal topics: encoded from the records of a step, decoded when a shard is loaded."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import BatchHeader, crc_matches
-from tidelog.protocol.records import ControlType, Record, build_batch, build_end_marker, read_end_marker, records_of
+from tidelog.protocol.records import (
+    ControlType,
+    DecodedRecord,
+    Record,
+    build_batch,
+    build_end_marker,
+    decoded_slices,
+    read_end_marker,
+)
 from tidelog.replicated.machine import Effects, Producer, StateMachine, StateRecord
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 
@@ -60,37 +67,39 @@ def end_marker_of(producer: Producer, *, is_committed: bool, coordinator_epoch: 
     )
 
 
-class RecordEntry(NamedTuple):
-    offset: int
-    record: StateRecord
-    producer: Producer | None
-
-    def replay(self, machine: StateMachine) -> None:
-        machine.replay(self.record, self.producer)
-
-
-class EndMarkerEntry(NamedTuple):
-    """End marker of a transaction with records in this partition."""
-
-    offset: int
-    producer: Producer
-    is_committed: bool
-
-    def replay(self, machine: StateMachine) -> None:
-        machine.replay_end_marker(self.producer, is_committed=self.is_committed)
-
-
-def entries_of(header: BatchHeader, batch: Buffer) -> Iterator[RecordEntry | EndMarkerEntry]:
-    """Entries of one batch for replay. Raises CorruptMessage."""
+def check_crc(header: BatchHeader, batch: Buffer) -> None:
+    """Raises CorruptMessage."""
     if not crc_matches(batch, header):
         raise CorruptMessage("the CRC of the batch does not match")
-    producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+
+
+def producer_of(header: BatchHeader) -> Producer | None:
+    """The producer to whose transaction the batch belongs."""
+    return Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+
+
+def replay_end_marker(machine: StateMachine, header: BatchHeader, batch: Buffer) -> None:
+    """Replay a control batch: the end marker of a transaction with records in this partition."""
+    marker, producer = read_end_marker(batch), producer_of(header)
+    if marker is not None and producer is not None:
+        machine.replay_end_marker(producer, is_committed=marker.control_type is ControlType.COMMIT)
+
+
+def record_slices(batch: Buffer) -> Iterator[list[DecodedRecord]]:
+    """Records of one batch for replay, without an object for each: loading a coordinator is mostly this."""
+    for _, decoded in decoded_slices(batch):
+        yield decoded
+
+
+def replay_batch(machine: StateMachine, header: BatchHeader, batch: Buffer) -> None:
+    """Replay a whole batch in one step."""
+    check_crc(header, batch)
     if header.is_control:
-        marker = read_end_marker(batch)
-        if marker is not None and producer is not None:
-            yield EndMarkerEntry(header.last_offset, producer, marker.control_type is ControlType.COMMIT)
+        replay_end_marker(machine, header, batch)
         return
-    for record in records_of(batch):
-        if record.key is None:
-            raise CorruptMessage(f"the record at offset {record.offset} has no key")
-        yield RecordEntry(record.offset, StateRecord(record.key, record.value), producer)
+    producer = producer_of(header)
+    for records in record_slices(batch):
+        for _, _, _, key, value, _ in records:
+            if key is None:
+                raise CorruptMessage("a record has no key")
+            machine.replay(StateRecord(key, value), producer)

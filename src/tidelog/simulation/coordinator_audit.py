@@ -9,7 +9,7 @@ from tidelog.groups.consumer.group import ConsumerGroup
 from tidelog.groups.group import Group
 from tidelog.groups.machine import GroupMachine
 from tidelog.protocol.record_batch import split_batches
-from tidelog.replicated.entries import entries_of
+from tidelog.replicated.entries import replay_batch
 from tidelog.replicated.machine import StateMachine
 from tidelog.replicated.shard import Shard
 from tidelog.server.broker import Broker
@@ -52,8 +52,7 @@ def _shards(broker: Broker) -> Iterator[tuple[Shard[Any], StateMachine]]:
 def _loaded(shard: Shard[Any], machine: StateMachine) -> StateMachine:
     log = shard.partition.log
     for header, batch in split_batches(memoryview(content(log, log.log_start_offset, log.log_end_offset))):
-        for entry in entries_of(header, batch):
-            entry.replay(machine)
+        replay_batch(machine, header, batch)
     return machine
 
 

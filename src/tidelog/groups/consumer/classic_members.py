@@ -5,8 +5,6 @@ partitions that the member revoked and advances it; SyncGroup returns its assign
 broker assigns.
 """
 
-from dataclasses import replace
-
 from tidelog.errors import (
     NO_ERROR,
     IllegalGeneration,
@@ -235,8 +233,7 @@ def _updated_member(
     if caller.api_version < NO_REBALANCE_TIMEOUT_BEFORE:
         timeout_ms = request.session_timeout_ms
     protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
-    return replace(
-        existing,
+    return existing._replace(
         instance_id=existing.instance_id if request.group_instance_id is None else request.group_instance_id,
         rack_id=existing.rack_id if subscription.rack_id is None else subscription.rack_id,
         client_id=caller.client_id,

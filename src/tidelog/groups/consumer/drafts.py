@@ -13,7 +13,7 @@ from tidelog.groups.consumer import records
 from tidelog.groups.consumer.assignors import ASSIGNORS, Subscriber
 from tidelog.groups.consumer.expression_parser import InvalidExpression
 from tidelog.groups.consumer.group import ConsumerGroup
-from tidelog.groups.consumer.members import JOIN_EPOCH, Assignment, Member
+from tidelog.groups.consumer.members import JOIN_EPOCH, Assignment, Member, Wish
 from tidelog.groups.consumer.records import ResolvedRegex
 from tidelog.groups.consumer.regular_expressions import topic_pattern
 from tidelog.groups.statistics import GroupCounts
@@ -37,8 +37,10 @@ class Draft:
         self._group = group
         self._image = image
         self._effects = effects
-        self._members: Mapping[str, Member] = group.members
-        self._targets: Mapping[str, Assignment] = group.targets
+        self._changed: dict[str, Member | None] = {}
+        """Members that the step adds, changes or, with None, removes. A copy of all would make joins quadratic."""
+        self._targets: dict[str, Assignment | None] = {}
+        """Targets that differ from those of the group; None if removed."""
         self._regexes: Mapping[str, ResolvedRegex] = group.regexes
         self._epoch = group.epoch
         self._has_new_subscription = False
@@ -49,32 +51,55 @@ class Draft:
 
     def put_member(self, member: Member, earlier: Member) -> None:
         """Add a member that joined, or update one whose values changed."""
-        if member == earlier and member.member_id in self._members:
+        if member == earlier and self._has_member(member.member_id):
             return
-        self._members = {**self._members, member.member_id: member}
+        self._changed[member.member_id] = member
         records.write_member(self._effects, self._group.group_id, member)
-        wish = member.subscribed_topics, member.subscribed_regex
-        if wish != (earlier.subscribed_topics, earlier.subscribed_regex):
+        if member.wish != earlier.wish:
             self._has_new_subscription = True
             self._is_urgent = bool(earlier.assigned)
 
     def replace_member(self, old: Member, new: Member) -> None:
         """A static member rejoined with another id and keeps its partitions."""
-        target = self._targets.get(old.member_id, {})
+        target = self.target(old.member_id)
         self.remove_members([old])
-        self._members = {**self._members, new.member_id: new}
-        self._targets = {**self._targets, new.member_id: target}
+        self._changed[new.member_id] = new
+        self._targets[new.member_id] = target
         group_id = self._group.group_id
         records.write_member(self._effects, group_id, new)
         records.write_target(self._effects, group_id, new.member_id, target)
         records.write_current_assignment(self._effects, group_id, new)
 
     def remove_members(self, gone: Sequence[Member]) -> None:
-        gone_ids = {member.member_id for member in gone}
-        self._members = {key: member for key, member in self._members.items() if key not in gone_ids}
-        self._targets = {key: target for key, target in self._targets.items() if key not in gone_ids}
         for member in gone:
+            self._changed[member.member_id] = None
+            self._targets[member.member_id] = None
             records.erase_member(self._effects, self._group.group_id, member.member_id)
+
+    def _has_member(self, member_id: str) -> bool:
+        members: Mapping[str, Member | None] = self._changed if member_id in self._changed else self._group.members
+        return members.get(member_id) is not None
+
+    def _member_count(self) -> int:
+        members = self._group.members
+        return len(members) + sum(
+            (member is not None) - (member_id in members) for member_id, member in self._changed.items()
+        )
+
+    def _members(self) -> dict[str, Member]:
+        merged: dict[str, Member | None] = {**self._group.members, **self._changed}
+        return {member_id: member for member_id, member in merged.items() if member is not None}
+
+    def _wishes(self) -> set[Wish]:
+        """The different subscriptions of the members."""
+        counts = Counter(self._group.wishes)
+        for member_id, member in self._changed.items():
+            earlier = self._group.members.get(member_id)
+            if earlier is not None:
+                counts[earlier.wish] -= 1
+            if member is not None:
+                counts[member.wish] += 1
+        return {wish for wish, count in counts.items() if count}
 
     # ---- epochs
 
@@ -85,21 +110,23 @@ class Draft:
         is_bumped |= self._has_new_subscription or self._epoch == JOIN_EPOCH
         if not is_bumped and self._group.checked_topics is topics:
             return
-        is_bumped |= self._resolve_regexes()
-        metadata_hash = _metadata_hash(topics, self._subscribed_names())
+        wishes = self._wishes()
+        is_bumped |= self._resolve_regexes({expression for _, expression in wishes if expression})
+        names = {names for names, _ in wishes}
+        subscribed = set().union(*names, *(resolved.topics for resolved in self._regexes.values()))
+        metadata_hash = _metadata_hash(topics, subscribed)
         if not is_bumped and metadata_hash == self._group.metadata_hash:
             self._group.checked_topics = topics
             return
         self._epoch += 1
         self._counts.consumer_rebalances += 1
         records.write_group_epoch(self._effects, self._group.group_id, self._epoch, metadata_hash)
-        logger.info(
-            "started group epoch group=%s epoch=%d members=%d", self._group.group_id, self._epoch, len(self._members)
+        logger.debug(
+            "started group epoch group=%s epoch=%d members=%d", self._group.group_id, self._epoch, self._member_count()
         )
 
-    def _resolve_regexes(self) -> bool:
-        """Resolve regular expressions to topics; True if a result has changed."""
-        used = {member.subscribed_regex for member in self._members.values() if member.subscribed_regex}
+    def _resolve_regexes(self, used: set[str]) -> bool:
+        """Resolve the used regular expressions to topics; True if a result has changed."""
         resolved = {expression: self._resolve(expression) for expression in used}
         changed = {
             expression: found
@@ -127,10 +154,6 @@ class Draft:
     def _matching(self, expression: str) -> frozenset[str]:
         return topic_pattern(expression).matching(self._image.topics)
 
-    def _subscribed_names(self) -> set[str]:
-        distinct = {member.subscribed_topics for member in self._members.values()}
-        return set().union(*distinct, *(resolved.topics for resolved in self._regexes.values()))
-
     # ---- target assignment
 
     def assign(self, assignors: Sequence[str]) -> int:
@@ -138,15 +161,20 @@ class Draft:
         group = self._group
         if self._epoch <= group.assignment_epoch or not self._is_due():
             return group.assignment_epoch
-        subscribers = self._subscribers()
+        members = self._members()
+        subscribers = self._subscribers(members)
         counts = {topic_id: self._partition_count(topic_id) for topic_id in _topics_of(subscribers)}
-        targets = ASSIGNORS[self._assignor_name(assignors)](subscribers, counts)
-        moved = {member_id: target for member_id, target in targets.items() if self._targets.get(member_id) != target}
+        targets = ASSIGNORS[assignor_name(members, assignors)](subscribers, counts)
+        moved = {
+            each.member_id: targets[each.member_id]
+            for each in subscribers
+            if targets[each.member_id] != each.current or not self._has_target(each.member_id)
+        }
         for member_id, target in moved.items():
             records.write_target(self._effects, group.group_id, member_id, target)
         records.write_assignment_epoch(self._effects, group.group_id, self._epoch)
-        self._targets = targets
-        logger.info(
+        self._targets.update(moved)
+        logger.debug(
             "computed target assignment group=%s epoch=%d members=%d changed=%d partitions=%d",
             group.group_id,
             self._epoch,
@@ -157,22 +185,28 @@ class Draft:
         return self._epoch
 
     def _is_due(self) -> bool:
-        if self._is_urgent or len(self._members) <= ASSIGN_AT_ONCE_UP_TO:
+        if self._is_urgent or self._member_count() <= ASSIGN_AT_ONCE_UP_TO:
             return True
         return abs(self._effects.now_ms - self._group.assigned_at_ms) >= ASSIGNMENT_INTERVAL_MS
 
     def target(self, member_id: str) -> Assignment:
-        return self._targets.get(member_id, {})
+        if member_id in self._targets:
+            return self._targets[member_id] or {}
+        return self._group.targets.get(member_id, {})
 
-    def _subscribers(self) -> list[Subscriber]:
-        existing: dict[tuple[frozenset[str], str], frozenset[Uuid]] = {}
+    def _has_target(self, member_id: str) -> bool:
+        targets: Mapping[str, Assignment | None] = self._targets if member_id in self._targets else self._group.targets
+        return targets.get(member_id) is not None
+
+    def _subscribers(self, members: Mapping[str, Member]) -> list[Subscriber]:
+        existing: dict[Wish, frozenset[Uuid]] = {}
         subscribers = []
-        for member in self._members.values():
-            wish = member.subscribed_topics, member.subscribed_regex
+        for member in members.values():
+            wish = member.wish
             topics = existing.get(wish)
             if topics is None:
                 topics = existing[wish] = self._topic_ids(*wish)
-            current = self._targets.get(member.member_id, {})
+            current = self.target(member.member_id)
             subscribers.append(Subscriber(member.member_id, member.instance_id, topics, current))
         return subscribers
 
@@ -185,9 +219,6 @@ class Draft:
     def _partition_count(self, topic_id: Uuid) -> int:
         topic = self._image.topic_by_id(topic_id)
         return 0 if topic is None else len(topic.partitions)
-
-    def _assignor_name(self, assignors: Sequence[str]) -> str:
-        return assignor_name(self._members, assignors)
 
 
 def assignor_name(members: Mapping[str, Member], assignors: Sequence[str]) -> str:

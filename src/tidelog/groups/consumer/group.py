@@ -16,7 +16,7 @@ from tidelog.errors import (
     UnsupportedVersion,
 )
 from tidelog.groups.consumer import records
-from tidelog.groups.consumer.members import LEAVE_EPOCH, Assignment, Holdings, Member
+from tidelog.groups.consumer.members import LEAVE_EPOCH, Assignment, Holdings, Member, Wish
 from tidelog.groups.consumer.records import ResolvedRegex
 from tidelog.groups.group import Membership
 from tidelog.replicated.machine import Effects
@@ -74,6 +74,8 @@ class ConsumerGroup:
         self.checked_topics: Mapping[str, Topic] | None = None
         """Topics of the cluster for which `metadata_hash` was verified. Not durable."""
         self.resolutions = Resolutions()
+        self.wishes: Counter[Wish] = Counter()
+        """Number of members with each subscription."""
         self._topic_counts: Counter[str] = Counter()
         self._name_counts: Counter[frozenset[str]] = Counter()
         self._shared_names: dict[frozenset[str], frozenset[str]] = {}
@@ -82,32 +84,40 @@ class ConsumerGroup:
 
     def put_member(self, member: Member) -> None:
         """Add or update a member with its assignment."""
-        self._forget(self.members.get(member.member_id))
+        earlier = self.members.get(member.member_id)
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
-        for holdings in (member.assigned, member.revoking):
-            self._own(member.member_id, holdings)
-        self._count_names(member.subscribed_topics, 1)
-        self._count_classic(member, 1)
+        if earlier is not None:
+            self._disown_all(earlier)
+        self._own(member.member_id, member.assigned)
+        self._own(member.member_id, member.revoking)
+        if earlier is None or earlier.wish != member.wish or earlier.classic is not member.classic:
+            self._count(member, 1)
+            if earlier is not None:
+                self._count(earlier, -1)
 
     def remove_member(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
-        self._forget(member)
-        if member is not None and self.static_members.get(member.instance_id or "") == member_id:
+        if member is None:
+            return
+        self._disown_all(member)
+        self._count(member, -1)
+        if self.static_members.get(member.instance_id or "") == member_id:
             del self.static_members[member.instance_id or ""]
 
     def shared_names(self, names: frozenset[str]) -> frozenset[str]:
         """One shared object for equal names, so that equal subscriptions are compared quickly."""
         return self._shared_names.get(names, names)
 
-    def _forget(self, member: Member | None) -> None:
-        if member is None:
-            return
-        for holdings in (member.assigned, member.revoking):
-            self._disown(member.member_id, holdings)
-        self._count_names(member.subscribed_topics, -1)
-        self._count_classic(member, -1)
+    def _disown_all(self, member: Member) -> None:
+        self._disown(member.member_id, member.assigned)
+        self._disown(member.member_id, member.revoking)
+
+    def _count(self, member: Member, step: int) -> None:
+        _count(self.wishes, member.wish, step)
+        self._count_names(member.subscribed_topics, step)
+        self._count_classic(member, step)
 
     def _own(self, member_id: str, holdings: Holdings) -> None:
         for topic_id, partitions in holdings.items():

@@ -1,15 +1,14 @@
 """ConsumerGroupHeartbeat: a member joins, stays alive, reports owned partitions, or leaves."""
 
 import logging
-from dataclasses import replace
 
 from tidelog.errors import GroupIdNotFound, KafkaError, UnknownMemberId
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.consumer import conversion, records
 from tidelog.groups.consumer.drafts import Draft
 from tidelog.groups.consumer.group import ConsumerGroup
-from tidelog.groups.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, Assignment, Member
-from tidelog.groups.consumer.memberships import Memberships
+from tidelog.groups.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, Assignment, Member, MemberState
+from tidelog.groups.consumer.memberships import LEAVES, Memberships
 from tidelog.groups.consumer.requests import (
     NOT_GIVEN,
     check_epoch,
@@ -35,6 +34,28 @@ class Heartbeats:
         self._memberships = memberships
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
+        group = self._memberships.groups.get(request.group_id)
+        member = group.members.get(request.member_id) if isinstance(group, ConsumerGroup) else None
+        if isinstance(group, ConsumerGroup) and member is not None and self._is_idle(group, member, request, caller):
+            self._memberships.keep_alive(group.group_id, member, effects)
+            effects.answer(reply, self._response(request, member, member))
+        else:
+            self._handle(request, caller, reply, effects)
+
+    def _is_idle(
+        self, group: ConsumerGroup, member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    ) -> bool:
+        """Whether the member only says that it lives, and has nothing to get: nearly all heartbeats are such."""
+        return (
+            JOIN_EPOCH < request.member_epoch == member.epoch == group.epoch == group.assignment_epoch
+            and member.state is MemberState.STABLE
+            and request.topic_partitions is None
+            and request.instance_id is None
+            and _is_unchanged(member, request, caller)
+            and group.checked_topics is self._memberships.image().topics
+        )
+
+    def _handle(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, reply: Reply, effects: Effects) -> None:
         try:
             check_heartbeat(request, caller.api_version, self._memberships.assignors)
             response = (
@@ -141,11 +162,11 @@ class Heartbeats:
         member = self._memberships.find(group, request.member_id, request.instance_id)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             # It keeps its partitions until its session expires; those pending revocation are revoked.
-            away = replace(member, epoch=STATIC_LEAVE_EPOCH, revoking={})
+            away = member._replace(epoch=STATIC_LEAVE_EPOCH, revoking={})
             records.write_current_assignment(effects, group.group_id, away)
             self._memberships.timers.on_revoked(group.group_id, member.member_id, effects)
         else:
-            self._memberships.remove(group, [member], "it leaves", effects)
+            self._memberships.remove(group, [member], LEAVES, effects)
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
 
@@ -158,8 +179,7 @@ def _updated_member(
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
-    return replace(
-        existing,
+    return existing._replace(
         instance_id=existing.instance_id if request.instance_id is None else request.instance_id,
         rack_id=existing.rack_id if request.rack_id is None else request.rack_id,
         client_id=caller.client_id,

@@ -1,9 +1,9 @@
 """Member of a consumer group: subscription, assignment, epoch and state."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidelog.types import Uuid
 
@@ -17,6 +17,10 @@ Assignment: TypeAlias = Mapping[Uuid, frozenset[int]]
 
 Holdings: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with its assignment epoch."""
+
+
+Wish: TypeAlias = tuple[frozenset[str], str]
+"""A subscription: names of topics, and a regular expression or an empty text."""
 
 
 class PartitionsOfTopic(Protocol):
@@ -44,8 +48,12 @@ class ClassicMember(NamedTuple):
     """Its assignors in order of preference, each with its subscription."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+NO_HOLDINGS: Final[Holdings] = MappingProxyType({})
+
+
+class Member(NamedTuple):
+    """A tuple, because every step of a reconciliation makes a changed copy."""
+
     member_id: str
     instance_id: str | None = None
     rack_id: str | None = None
@@ -59,9 +67,13 @@ class Member:
     epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH
     state: MemberState = MemberState.STABLE
-    assigned: Holdings = field(default_factory=dict)
-    revoking: Holdings = field(default_factory=dict)
+    assigned: Holdings = NO_HOLDINGS
+    revoking: Holdings = NO_HOLDINGS
     """Partitions that it has to revoke and may still use."""
+
+    @property
+    def wish(self) -> Wish:
+        return self.subscribed_topics, self.subscribed_regex
 
     @property
     def is_classic(self) -> bool:
@@ -79,7 +91,7 @@ class Member:
         return None
 
     def with_epoch(self, epoch: int) -> "Member":
-        return replace(self, epoch=epoch, previous_epoch=self.epoch)
+        return self._replace(epoch=epoch, previous_epoch=self.epoch)
 
 
 def assignment_of(listed: Iterable[PartitionsOfTopic]) -> Assignment:

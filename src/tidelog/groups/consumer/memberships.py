@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from tidelog.cluster.image import ClusterImage
@@ -31,6 +30,9 @@ from tidelog.runtime.randomness import Randomness
 from tidelog.types import uuid_text
 
 logger = logging.getLogger(__name__)
+
+LEAVES = "it leaves"
+"""Reason of a member that goes by itself, which is no news."""
 
 
 class Memberships:
@@ -81,7 +83,7 @@ class Memberships:
             # Like Kafka, refuse a static member that restarts before its session has expired.
             if member_id in group.members:
                 return group.members[member_id]
-            logger.info("member joined group group=%s member=%s instance=%s", group.group_id, member_id, instance_id)
+            logger.debug("member joined group group=%s member=%s instance=%s", group.group_id, member_id, instance_id)
             return Member(member_id=member_id)
         if not is_classic and not existing.is_classic and existing.epoch != STATIC_LEAVE_EPOCH:
             raise UnreleasedInstanceId(
@@ -95,7 +97,7 @@ class Memberships:
             instance_id,
             existing.member_id,
         )
-        member = replace(existing, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        member = existing._replace(member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
         draft.replace_member(existing, member)
         return member
 
@@ -150,11 +152,13 @@ class Memberships:
 
     def remove(self, group: ConsumerGroup, gone: Sequence[Member], reason: str, effects: Effects) -> None:
         for member in gone:
-            logger.info("member left group group=%s member=%s reason=%s", group.group_id, member.member_id, reason)
+            level = logging.DEBUG if reason == LEAVES else logging.INFO
+            logger.log(
+                level, "member left group group=%s member=%s reason=%s", group.group_id, member.member_id, reason
+            )
             self.timers.forget(group.group_id, member.member_id, effects)
-        gone_ids = {member.member_id for member in gone}
-        remaining = [member for member_id, member in group.members.items() if member_id not in gone_ids]
         effects.on_rejected = partial(self._keep, group, effects)
+        remaining = _remaining_classic(group, gone)
         if conversion.may_downgrade(remaining, self.settings(), group.group_id):
             targets = [(member, group.targets.get(member.member_id, {})) for member in remaining]
             conversion.downgrade(group, targets, self.image(), effects)
@@ -172,3 +176,12 @@ class Memberships:
         for member in group.members.values():
             self.keep_alive(group.group_id, member, instead)
             self.expect_revocation(group.group_id, member, instead)
+
+
+def _remaining_classic(group: ConsumerGroup, gone: Sequence[Member]) -> list[Member]:
+    """The other members if all use the classic protocol, else none: only then the group may be downgraded."""
+    gone_ids = {member.member_id for member in gone}
+    gone_classic_count = sum(member.is_classic for member in gone)
+    if group.classic_member_count - gone_classic_count != len(group.members) - len(gone_ids):
+        return []
+    return [member for member_id, member in group.members.items() if member_id not in gone_ids]

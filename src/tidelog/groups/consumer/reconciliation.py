@@ -5,7 +5,6 @@ moves to the assignment epoch and gets the free partitions; it gets the others o
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from tidelog.groups.consumer.members import Assignment, Holdings, Member, MemberState
 from tidelog.types import Uuid
@@ -29,10 +28,10 @@ def _next(member: Member, target_epoch: int, target: Assignment, owned: Assignme
     kept, surplus = _split(member.assigned, target)
     if surplus and _still_owns(owned, surplus):
         member = member.with_epoch(member.epoch)
-        return replace(member, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=surplus)
+        return member._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=surplus)
     assigned, is_complete = _assign_free(member.member_id, kept, target, target_epoch, owner_of)
     state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
-    return replace(member.with_epoch(target_epoch), state=state, assigned=assigned, revoking={})
+    return member.with_epoch(target_epoch)._replace(state=state, assigned=assigned, revoking={})
 
 
 def _split(assigned: Holdings, target: Assignment) -> tuple[Holdings, Holdings]:

@@ -1,7 +1,6 @@
 """Replay of consumer group records."""
 
 from collections.abc import Callable, MutableMapping
-from dataclasses import replace
 from typing import Any
 
 from tidelog.groups.consumer.group import NO_ASSIGNMENT_EPOCH, ConsumerGroup
@@ -54,8 +53,7 @@ def _replay_member(
         return
     earlier = group.members.get(key.member_id) or Member(member_id=key.member_id)
     group.put_member(
-        replace(
-            earlier,
+        earlier._replace(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
             client_id=value.client_id,
@@ -98,11 +96,10 @@ def _replay_current_assignment(
     member = group.members.get(key.member_id)
     if value is None:
         if member is not None:
-            group.put_member(replace(member, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, revoking={}))
+            group.put_member(member._replace(epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, revoking={}))
         return
     group.put_member(
-        replace(
-            member or Member(member_id=key.member_id),
+        (member or Member(member_id=key.member_id))._replace(
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=member_state_of(value.state),

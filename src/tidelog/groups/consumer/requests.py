@@ -18,6 +18,7 @@ from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHear
 
 MEMBER_ID_BY_CLIENT_FROM = 1
 NOT_GIVEN = -1
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
@@ -55,7 +56,7 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 def _is_blank(text: str | None) -> bool:
     """True if the text has only blanks and control characters, as in Java's `trim`."""
-    return text is not None and all(character <= " " for character in text)
+    return text is not None and not text.lstrip(_BLANKS)
 
 
 def _reject(is_wrong: bool, message: str) -> None:
