@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from functools import partial
 from importlib import import_module
-from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -311,14 +310,14 @@ def _as_deferred(coroutine: Coroutine[Any, Any, T], turns: Turns | None = None) 
             deferred.resolve(value)
 
     task = asyncio.get_running_loop().create_task(run())
-    deferred.on_abandoned = partial(_cancel, task, coroutine)
+    # A task that is cancelled early, by whoever stops the broker too, never starts the coroutine: Python would warn.
+    task.add_done_callback(lambda _: coroutine.close())
+    deferred.on_abandoned = partial(_cancel, task)
     return deferred
 
 
-def _cancel(task: asyncio.Task[None], coroutine: Coroutine[Any, Any, Any]) -> None:
+def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
-    if getcoroutinestate(coroutine) == CORO_CREATED:
-        coroutine.close()  # the cancelled task never starts it, and Python would warn
 
 
 class UnsupportedApiVersionsRoute(Route):
