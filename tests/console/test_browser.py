@@ -6,7 +6,7 @@ from collections.abc import Generator
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
 
 from tests.console.running_console import RunningConsole, running_console
 from tidelog.testing import Cluster
@@ -104,6 +104,20 @@ def test_hostile_keys_values_headers_and_groups_are_text(console: RunningConsole
     page.get_by_role("link", name=HOSTILE).click()
     expect(page.locator("h1")).to_have_text(HOSTILE)
     expect(page.locator("main")).to_contain_text("records behind")
+
+
+def test_live_waits_for_records_only_once_the_server_has_noted_where_they_begin(
+    console: RunningConsole, page: Page
+) -> None:
+    held: list[Route] = []
+    page.route("**/tail?*", lambda route: held.append(route))
+    page.goto(f"{console.origin}/#/topic/orders")
+    page.get_by_role("button", name="Live").click()
+    expect(page.locator("main")).to_contain_text("connecting…")
+    while not held:
+        page.wait_for_timeout(10)
+    held[0].continue_()
+    expect(page.locator("main")).to_contain_text("waiting for new records")
 
 
 def test_live_shows_what_is_produced(console: RunningConsole, kafka: Cluster, page: Page) -> None:

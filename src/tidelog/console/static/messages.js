@@ -77,12 +77,13 @@ export function messagesView(body, topic, query, signal) {
     asking += 1;
     live.setAttribute("aria-pressed", true);
     list.replaceChildren();
-    note.textContent = "waiting for new records…";
+    note.textContent = "connecting…";
     const params = new URLSearchParams(Object.entries(asked()).filter(([, value]) => value !== ""));
     source = new EventSource(`${path}/tail?${params}`);
     source.addEventListener("records", (message) => {
       const records = JSON.parse(message.data);
       if (records.length) { show(records, true); note.textContent = `live, newest at ${clock(Date.now())}`; }
+      else if (!list.children.length) note.textContent = "waiting for new records…"; // from here on none is missed
     });
     source.addEventListener("failed", (message) => { note.textContent = JSON.parse(message.data); });
   }
