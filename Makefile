@@ -7,6 +7,8 @@ DATA ?= data
 PORT ?= 29092
 ONLY ?= tests
 PROCESSES ?= 2
+# For a machine with two cores: much of the time a test waits, for brokers and clients that are processes of their own.
+TEST_PROCESSES ?= 3
 QUICK ?=
 CLUSTER ?=
 SPARK ?=
@@ -45,7 +47,7 @@ spark: $(SPARK_READY) ## Install Spark, its Java and what pipelines need into .v
 	@echo "Installed: $(BIN)/tidelog pipeline"
 
 test: $(DEV) ## Run all tests (ONLY=tests/cli runs a part)
-	@echo "==> pytest $(ONLY)" && $(BIN)/python -m pytest --verbose --numprocesses $(PROCESSES) --dist loadscope --no-loadscope-reorder $(ONLY)
+	@echo "==> pytest $(ONLY)" && $(BIN)/python -m pytest --verbose --numprocesses $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder $(ONLY)
 
 check: $(DEV) ## Formatting, lint, types and layers
 	@echo "==> ruff format" && $(BIN)/ruff format --check .

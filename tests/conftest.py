@@ -23,8 +23,14 @@ ROOT = Path(__file__).parent.parent
 # Whatever profile or data directory the developer uses: tests must not connect to that cluster.
 os.environ["TIDELOG_PROFILES"] = os.environ["TIDELOG_DATA"] = str(ROOT / "tests" / "does-not-exist")
 
+# Each Java process of the tests ends before the optimising compiler pays off, and most have one core for themselves.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = JAVA_OPTIONS
+
 SPARK_SESSION = 'spark: "SparkSession"'
 WITH_OTHER_CLIENTS = {"churn", "cli", "clients", "compat", "processes", "testing"}
+LONG_MARKERS = ("spark", "processes", "clients")
+LONG_DIRECTORIES = WITH_OTHER_CLIENTS | {"console"}
 
 
 def pytest_configure() -> None:
@@ -45,8 +51,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The process with the Spark session has the most to do, so it begins first."""
-    items.sort(key=lambda item: not _has_spark_session(item.nodeid.partition("::")[0]))
+    """The Spark session has the most to do, so it begins first. The longest files follow, so that all end together."""
+    long = {item.path for item in items if _is_long(item)}
+    items.sort(key=lambda item: (not _has_spark_session(item.nodeid.partition("::")[0]), item.path not in long))
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.path.parent.name in LONG_DIRECTORIES or any(map(item.get_closest_marker, LONG_MARKERS))
 
 
 @cache

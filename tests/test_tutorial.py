@@ -44,6 +44,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     cluster.end()
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(LIMIT_S + 60)
 @pytest.mark.skipif(shutil.which("kcat") is None or shutil.which("curl") is None, reason="needs kcat and curl")
 def test_every_command_of_the_tutorial_works(place: Path) -> None:
