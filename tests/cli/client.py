@@ -4,7 +4,7 @@ from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 def produce(address: str, topic: str, *values: str) -> None:

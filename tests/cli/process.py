@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 120
 END_OF_GREETING = "Stop it with"
 
 

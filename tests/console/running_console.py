@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 120
 
 
 class RunningConsole:

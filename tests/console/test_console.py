@@ -11,7 +11,7 @@ from tests.cli.process import tidelog
 from tests.console.running_console import RunningConsole, running_console
 from tidelog.testing import Cluster
 
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 120
 
 
 @pytest.fixture(scope="module")

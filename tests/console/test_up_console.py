@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.cli.process import tidelog
 
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 120
 
 
 def _asked(url: str) -> dict[str, object]:

@@ -15,7 +15,7 @@ from tidelog.cluster import znodes
 
 BROKERS = (1, 2, 3)
 LAG_TIME_MAX_MS = 2000
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 POLL_S = 0.02
 END_OF_GREETING = "Stop it with"
 

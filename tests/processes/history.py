@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 PACE_S = 0.005
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 Logs = dict[int, dict[int, bytes]]
 """By partition and offset."""

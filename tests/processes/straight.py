@@ -12,7 +12,7 @@ from tidelog.runtime.socket_network import SocketNetwork
 VERSION = 12
 """The last one that calls topics by their names."""
 ACKS = (1, -1)
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 MAX_FRAME_BYTES = 1_000_000
 
 

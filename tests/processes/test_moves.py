@@ -33,7 +33,7 @@ TOPIC = "tides"
 BULK = "bulk"
 """Enough bytes for a blow to strike while they are copied."""
 BULK_RECORDS = 6_000
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 MAX_FRAME_BYTES = 1_000_000
 
 Targets = Mapping[TopicPartition, tuple[int, ...]]
@@ -73,7 +73,7 @@ def create_topics(cluster: Cluster) -> None:
     ]
     for future in admin.create_topics(topics).values():
         future.result(30)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0})
     noise = random.Random(1).randbytes(1000)
     for number in range(BULK_RECORDS * PARTITIONS):
         producer.produce(BULK, b"%d:" % number + noise, partition=number % PARTITIONS)
