@@ -3,8 +3,9 @@
 import gc
 import os
 import signal
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ pytest_plugins = ["tests.spark_session"]
 # On a busy machine any example may take long: tests are about results, not about time.
 hypothesis.settings.register_profile("tidelog", deadline=None)
 hypothesis.settings.load_profile("tidelog")
+
+# Hundreds of processes import the same files, and each would compile them again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ROOT = Path(__file__).parent.parent
 # Whatever profile or data directory the developer uses: tests must not connect to that cluster.
@@ -48,6 +53,18 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: the garbage collector need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
