@@ -229,3 +229,20 @@ def test_filters(selected: AclFilter, expected: set[str]) -> None:
 def test_bindings_that_cannot_be_stored(bad: AclBinding) -> None:
     assert binding_mistake(bad)
     assert binding_mistake(binding("orders")) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "connected"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8::0:1", "2001:db8::1"),
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80:0:0:0:0:0:0:1%eth0", "fe80::1%eth0"),
+    ],
+)
+def test_a_deny_rule_for_a_host_matches_every_form_of_its_address(written: str, connected: str) -> None:
+    made = authorizer(binding("orders"), binding("orders", host=written, deny=True))
+    assert not made.allows(ALICE, connected, READ, TOPIC, "orders")
+    assert not made.allows_any(ALICE, connected, READ, TOPIC)
+    assert made.allows(ALICE, "10.0.0.2", READ, TOPIC, "orders")

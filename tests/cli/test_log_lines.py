@@ -5,6 +5,7 @@ import logging
 import sys
 
 from tidelog.cli.log_formatter import JsonFormatter, SingleLineFormatter, message_fields
+from tidelog.server.audit_log import shown
 
 
 def record(message: str, *arguments: object, has_failed: bool = False) -> logging.LogRecord:
@@ -46,3 +47,9 @@ def test_json_has_the_traceback_of_a_failure() -> None:
     except ValueError:
         event = json.loads(JsonFormatter().format(record("a step failed", has_failed=True)))
     assert event["exception"].endswith("ValueError: on two\nlines")
+
+
+def test_names_in_the_audit_log_cannot_forge_fields() -> None:
+    line = f"login failed peer=10.0.0.1 user={shown('x peer=127.0.0.1 reason=none')} reason=bad"
+    assert message_fields(line)[1]["peer"] == "10.0.0.1"
+    assert message_fields(line)[1]["reason"] == "bad"

@@ -290,6 +290,23 @@ def test_two_listeners_cannot_share_a_port(network: Network) -> None:
 # -- what only sockets can do wrong
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="the machine has no IPv6")
+def test_an_ipv4_client_of_an_ipv6_listener_has_its_ipv4_address() -> None:
+    """Permissions and limits are given to addresses: the form `::ffff:127.0.0.1` would escape them."""
+
+    async def scenario() -> None:
+        hosts: list[str] = []
+        listener = await SocketNetwork(MAX_FRAME_BYTES).listen("::", 0, lambda channel: hosts.append(channel.peer_host))
+        listener.start()
+        with socket.create_connection(("127.0.0.1", listener.port)):
+            while not hosts:
+                await asyncio.sleep(0)
+        listener.close()
+        assert hosts == ["127.0.0.1"]
+
+    run(scenario())
+
+
 def test_a_name_with_several_addresses_means_the_ipv4_one() -> None:
     async def scenario() -> None:
         listener = await SocketNetwork(MAX_FRAME_BYTES).listen("localhost", 0, lambda channel: None)

@@ -1,5 +1,6 @@
 """Tokens of OAUTHBEARER: signed and unsigned, expired, for others, and forged."""
 
+import base64
 import json
 from typing import Any
 
@@ -120,3 +121,10 @@ def test_unsigned_tokens_where_they_are_allowed() -> None:
     for token in (signed(), "a.b.", "..", "W10.W10."):
         with pytest.raises(InvalidToken):
             UnsecuredValidator(rules).validate(token, NOW_MS)
+
+
+def test_a_token_of_deep_brackets_is_refused() -> None:
+    header = base64.urlsafe_b64encode(b"[" * 100_000).decode().rstrip("=")
+    validator = SignedTokenValidator(ClaimRules())
+    with pytest.raises(InvalidToken):
+        validator.validate(f"{header[:60_000]}.e30.AA", 0)

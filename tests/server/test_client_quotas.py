@@ -24,6 +24,7 @@ from tidelog.protocol.messages.fetch import FetchResponse
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.protocol.messages.produce import ProduceResponse
 from tidelog.runtime.virtual_time import run_virtually
+from tidelog.server.controller_link import CLIENT_ID_PREFIX
 
 THROTTLED, INVALID = 89, 42
 KB = 1000
@@ -242,3 +243,14 @@ def test_new_connections_of_a_broker_or_listener_wait_for_their_turn(limit: dict
             assert 1 < world.clock.monotonic() - began_s < 4
 
     run_virtually(main())
+
+
+def test_a_client_that_names_itself_like_a_broker_has_quotas() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        await client.create_topic("t")
+        await alter(client, {"user": None}, producer_byte_rate=KB)
+        disguised = await world.connect(f"{CLIENT_ID_PREFIX}1")
+        response = await disguised.ask(produce_request("t", batch_of(b"x" * 20 * KB)), 9, ProduceResponse)
+        assert response.throttle_time_ms > 0
+
+    with_broker(scenario)

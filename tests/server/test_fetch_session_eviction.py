@@ -16,6 +16,7 @@ from tidelog.server import fetch_sessions
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.fetch_sessions import FetchSessionCache, SessionFetch
 from tidelog.server.fetching import Reader
+from tidelog.server.session import ANONYMOUS
 
 FOLLOWER, CONSUMER = 5, -1
 PAST_EVICTION_MS = 120_001
@@ -50,8 +51,11 @@ class Cache:
         self._begin(FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics), replica_id)
 
     def knows(self, session_id: int) -> bool:
+        return any(self._is_session_of(reader_of(replica_id), session_id) for replica_id in (CONSUMER, FOLLOWER))
+
+    def _is_session_of(self, reader: Reader, session_id: int) -> bool:
         try:
-            self.sessions.begin(FetchRequest(session_id=session_id, session_epoch=-5), reader_of(CONSUMER))
+            self.sessions.begin(FetchRequest(session_id=session_id, session_epoch=-5), reader)
         except FetchSessionIdNotFound:
             return False
         except InvalidFetchSessionEpoch:
@@ -65,7 +69,8 @@ class Cache:
 
 
 def reader_of(replica_id: int) -> Reader:
-    call = cast("RequestContext", SimpleNamespace(version=12, services=SERVICES))
+    session = SimpleNamespace(principal=ANONYMOUS)
+    call = cast("RequestContext", SimpleNamespace(version=12, services=SERVICES, session=session))
     return Reader(FetchRequest(replica_id=replica_id), call)
 
 

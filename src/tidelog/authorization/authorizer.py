@@ -5,6 +5,8 @@ resource, `allow.everyone.if.no.acl.found` decides; else nothing is allowed that
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 from tidelog.authorization.acls import (
@@ -188,7 +190,7 @@ class Authorizer:
             for entry in entries:
                 if (
                     (entry.principal == principal or entry.principal == ANY_USER)
-                    and entry.host in (host, WILDCARD)
+                    and _is_from(entry, host)
                     and entry.operation in (operation, Operation.ALL)
                 ):
                     (denied if entry.permission is Permission.DENY else allowed).add(pattern)
@@ -196,11 +198,27 @@ class Authorizer:
 
 
 def _is_about(entry: AclEntry, principal: str, host: str, operation: Operation) -> bool:
-    if entry.principal not in (principal, ANY_USER) or entry.host not in (host, WILDCARD):
+    if entry.principal not in (principal, ANY_USER) or not _is_from(entry, host):
         return False
     if entry.operation in (operation, Operation.ALL):
         return True
     return entry.permission is Permission.ALLOW and entry.operation in IMPLYING.get(operation, ())
+
+
+def _is_from(entry: AclEntry, host: str) -> bool:
+    return entry.host in (host, WILDCARD) or _canonical_host(entry.host) == _canonical_host(host)
+
+
+@lru_cache(maxsize=1000)
+def _canonical_host(text: str) -> str:
+    """One form of an address: rules of Kafka have `0:0:0:0:0:0:0:1` for `::1`, and sockets `::ffff:10.0.0.1`."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return text
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address)
 
 
 def _is_dominated(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:

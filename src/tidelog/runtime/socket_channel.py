@@ -10,6 +10,9 @@ from tidelog.runtime.socket_reader import SocketReader
 from tidelog.runtime.socket_writer import SocketWriter
 from tidelog.runtime.turns import Turns
 
+IPV4_MAPPED = "::ffff:"
+"""Addresses of IPv4 clients begin with this on an IPv6 listener. Permissions and limits are given to their own form."""
+
 
 class SocketChannel:
     """A `Channel` over a socket. `close` is the one place where a connection ends, whoever ends it."""
@@ -25,7 +28,8 @@ class SocketChannel:
         max_frame_bytes: int,
     ) -> None:
         self._socket = connection
-        self.peer_host, self.peer_port = connection.getpeername()[:2]
+        host, self.peer_port = connection.getpeername()[:2]
+        self.peer_host: str = host.removeprefix(IPV4_MAPPED) if "." in host else host
         self.last_activity = loop.time()
         self.is_privileged = False
         self.is_closed = False

@@ -4,6 +4,7 @@ Lines about peers are limited, so that nobody can fill the log.
 """
 
 import logging
+import re
 
 from tidelog.server.peer_error_log import PeerErrorLog
 
@@ -11,6 +12,7 @@ AUDIT_LOGGER = "tidelog.audit"
 audit_logger = logging.getLogger(AUDIT_LOGGER)
 
 MAX_SHOWN_CHARACTERS = 250
+_SPACE_BEFORE_KEY = re.compile(r" (?=[a-z][a-z0-9_]*=)")
 
 
 class AuditLog:
@@ -25,11 +27,14 @@ class AuditLog:
                 listener,
                 mechanism or "-",
                 shown(user) if user else "-",
-                reason,
+                shown(reason),
             )
 
 
 def shown(text: str) -> str:
-    """Text of a client in one line, without control characters, limited in length."""
+    """Text of a client in one line, without control characters, limited in length.
+
+    It cannot be taken for further `key=value` pairs of the line.
+    """
     limited = text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
-    return ascii(limited)[1:-1]
+    return _SPACE_BEFORE_KEY.sub(r"\\x20", ascii(limited)[1:-1])

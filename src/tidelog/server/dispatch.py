@@ -52,16 +52,11 @@ MAX_CLIENT_ELEMENTS = 2**14
 MAX_TRUSTED_ELEMENTS = 2**22
 """A controller may send the state of all partitions in one request."""
 
-MAX_ELEMENTS = {
-    PRODUCE: MAX_PRODUCED_ELEMENTS,
-    1: 2**16,
-    4: MAX_TRUSTED_ELEMENTS,
-    5: MAX_TRUSTED_ELEMENTS,
-    6: MAX_TRUSTED_ELEMENTS,
-    27: 2**16,
-}
-"""Limits by API key, for APIs that brokers send before they are trusted: Fetch, LeaderAndIsr, StopReplica,
-UpdateMetadata, WriteTxnMarkers."""
+MAX_ELEMENTS = {PRODUCE: MAX_PRODUCED_ELEMENTS, FETCH: 2**16, 27: 2**16}
+"""Limits by API key, for APIs that brokers send before they are trusted: Fetch, WriteTxnMarkers."""
+
+OF_CONTROLLERS = frozenset({4, 5, 6})
+"""LeaderAndIsr, StopReplica, UpdateMetadata: the first request of a controller is large, and proves who sends it."""
 
 
 NOBODY: frozenset[str] = frozenset()
@@ -159,14 +154,16 @@ class RequestContext:
         return all(self.is_denied(each, ResourceType.CLUSTER, is_logged=each is operations[-1]) for each in operations)
 
     @property
+    def may_be_broker(self) -> bool:
+        """On the inter-broker listener, and with the permission of brokers if there is an authorizer."""
+        return self.connection.session.is_inter_broker and not self.is_denied(
+            Operation.CLUSTER_ACTION, ResourceType.CLUSTER, is_logged=False
+        )
+
+    @property
     def is_forwarded(self) -> bool:
         """Another broker forwards this request: it has checked the permissions of the client."""
-        return (
-            self.client_id is not None
-            and self.client_id.startswith(CLIENT_ID_PREFIX)
-            and self.connection.session.is_inter_broker
-            and not self.is_denied(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, is_logged=False)
-        )
+        return self.client_id is not None and self.client_id.startswith(CLIENT_ID_PREFIX) and self.may_be_broker
 
     def authorized_operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
         """The operations that the peer may perform, as a bit field (KIP-430)."""
@@ -182,9 +179,12 @@ class RequestContext:
             raise ClusterAuthorizationFailed("requests of brokers are served only on the inter-broker listener")
 
     def is_from_broker(self, broker_id: BrokerId, broker_epoch: int) -> bool:
-        """Whether a live broker sends this: on the inter-broker listener, with its epoch, which clients never learn."""
+        """Whether a live broker sends this: on the inter-broker listener, with its epoch, which clients never learn.
+
+        An epoch is a number that can be guessed: with an authorizer the permission of brokers is needed as well.
+        """
         broker = self.services.cluster.image.brokers.get(broker_id)
-        return self.connection.session.is_inter_broker and broker is not None and broker.epoch == broker_epoch >= 0
+        return broker is not None and broker.epoch == broker_epoch >= 0 and self.may_be_broker
 
     def trust_controller(self, sender: "Sender") -> None:
         """The sender knows the epoch of this broker, which clients never learn."""
@@ -254,6 +254,8 @@ class Route:
 
     async def _start_large(self, frame: bytes, position: int, context: RequestContext) -> Response | None:
         limit = MAX_ELEMENTS.get(self.api_key, MAX_CLIENT_ELEMENTS)
+        if self.api_key in OF_CONTROLLERS and context.may_be_broker:
+            limit = MAX_TRUSTED_ELEMENTS
         request, _ = await context.services.large_messages.run(self._decode, memoryview(frame), position, limit)
         outcome: HandlerOutcome = self._handle(request, context)
         if isinstance(outcome, Deferred):

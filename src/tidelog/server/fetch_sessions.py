@@ -158,6 +158,7 @@ class FetchSession:
         "id",
         "is_closed",
         "is_privileged",
+        "principal",
         "purgatory",
         "rank",
         "used_at",
@@ -169,6 +170,7 @@ class FetchSession:
     def __init__(self, session_id: int, reader: Reader, purgatory: Purgatory, now: float) -> None:
         self.id = session_id
         self.is_privileged = reader.is_follower
+        self.principal = reader.context.session.principal
         self.uses_topic_ids = reader.uses_topic_ids
         self.epoch = FULL_EPOCH
         self.created_at = self.used_at = now
@@ -181,6 +183,10 @@ class FetchSession:
         """Partitions that changed while a fetch waits."""
         self.watchers = Watchers()
         self.purgatory = purgatory
+
+    def belongs_to(self, reader: Reader) -> bool:
+        """Session ids can be guessed: nobody else may use or close the session, nor learn its topics."""
+        return self.principal == reader.context.session.principal and self.is_privileged == reader.is_follower
 
     def update(self, request: FetchRequest) -> None:
         for topic in request.topics:
@@ -348,7 +354,7 @@ class FetchSessionCache:
         if request.session_epoch in (FULL_EPOCH, FINAL_EPOCH):
             return self._begin_full(request, reader)
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or not session.belongs_to(reader):
             raise FetchSessionIdNotFound
         if request.session_epoch != session.epoch:
             raise InvalidFetchSessionEpoch
@@ -369,7 +375,7 @@ class FetchSessionCache:
 
     def _begin_full(self, request: FetchRequest, reader: Reader) -> AnyFetch:
         earlier = self._sessions.get(request.session_id)
-        if earlier is not None:
+        if earlier is not None and earlier.belongs_to(reader):
             self._remove(earlier)
         self._remove_abandoned()
         size = _partition_count(request)

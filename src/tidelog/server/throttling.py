@@ -31,10 +31,13 @@ class Throttling:
         frame: memoryview,
         connection: "Connection",
     ) -> Started:
-        """Start a request, and throttle its client according to what it costs. Brokers have no quotas."""
+        """Start a request, and throttle its client according to what it costs. Brokers have no quotas.
+
+        Brokers forward neither Produce nor Fetch. Without an authorizer a client could name itself like a broker.
+        """
         began_s, size = self._clock.monotonic(), len(frame)
         route, context, outcome = start(frame, connection)
-        if connection.is_privileged or context.is_forwarded:
+        if connection.is_privileged or (context.is_forwarded and route.api_key not in (PRODUCE, FETCH)):
             return route, context, outcome
         worked_s = self._clock.monotonic() - began_s
 

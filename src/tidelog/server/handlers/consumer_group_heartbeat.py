@@ -7,6 +7,7 @@ from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.errors import GroupAuthorizationFailed, KafkaError, TopicAuthorizationFailed
 from tidelog.groups.group import coordinator_error
 from tidelog.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
@@ -24,7 +25,28 @@ def handle_consumer_group_heartbeat(
         return _rejected(TopicAuthorizationFailed())
     reply = Deferred(_rejected)
     context.services.groups.consumer_heartbeat(request, caller_of(context), reply)
-    return reply
+    if context.services.authorizer is None:
+        return reply
+    return reply.map(lambda response: _without_denied_topics(response, context))
+
+
+def _without_denied_topics(
+    response: ConsumerGroupHeartbeatResponse, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    """A regular expression matches all topics: the member must not learn of those that it may not describe."""
+    if response.assignment is None:
+        return response
+    names = context.services.cluster.image.topic_names
+    denied = context.denied(
+        Operation.DESCRIBE,
+        ResourceType.TOPIC,
+        (names[each.topic_id] for each in response.assignment.topic_partitions if each.topic_id in names),
+        is_logged=False,
+    )
+    if denied:
+        permitted = [each for each in response.assignment.topic_partitions if names.get(each.topic_id) not in denied]
+        response.assignment = Assignment(topic_partitions=permitted)
+    return response
 
 
 def _rejected(error: KafkaError) -> ConsumerGroupHeartbeatResponse:

@@ -22,6 +22,7 @@ from tidelog.types import NO_BROKER
 
 BATCHES_FROM_VERSION = 4
 TOPICS_BY_KEY_TYPE = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+RESOURCES_BY_TOPIC = {GROUP_TOPIC: ResourceType.GROUP, TRANSACTION_TOPIC: ResourceType.TRANSACTIONAL_ID}
 CREATION_WAIT_S = 1.0
 NO_PORT = -1
 
@@ -29,7 +30,7 @@ NO_PORT = -1
 async def handle_find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     keys = [request.key] if context.version < BATCHES_FROM_VERSION else request.coordinator_keys
     topic = TOPICS_BY_KEY_TYPE.get(request.key_type)
-    if topic is not None and keys:
+    if topic is not None and any(_is_permitted(key, topic, context) for key in keys):
         await context.services.internal_topics.ensure(topic, CREATION_WAIT_S)
     found = await context.services.turns.each(keys, lambda key: _coordinator(key, topic, request.key_type, context))
     if context.version >= BATCHES_FROM_VERSION:
@@ -55,11 +56,13 @@ def _coordinator(key: str, topic: str | None, key_type: int, context: RequestCon
     return Coordinator(key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, **error_fields(None))
 
 
+def _is_permitted(key: str, topic: str, context: RequestContext) -> bool:
+    return not context.is_denied(Operation.DESCRIBE, RESOURCES_BY_TOPIC[topic], key, is_logged=False)
+
+
 def _require_permission(key: str, topic: str, context: RequestContext) -> None:
-    if topic == GROUP_TOPIC and context.is_denied(Operation.DESCRIBE, ResourceType.GROUP, key):
-        raise GroupAuthorizationFailed
-    if topic == TRANSACTION_TOPIC and context.is_denied(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
-        raise TransactionalIdAuthorizationFailed
+    if context.is_denied(Operation.DESCRIBE, RESOURCES_BY_TOPIC[topic], key):
+        raise GroupAuthorizationFailed if topic == GROUP_TOPIC else TransactionalIdAuthorizationFailed
 
 
 def _find(key: str, topic: str, context: RequestContext) -> tuple[BrokerRegistration, Endpoint]:

@@ -190,6 +190,10 @@ async def _create_missing(names: Iterable[str], context: RequestContext, *, may_
     failures |= {name: UnknownTopicOrPartition() for name in not_creatable}
     topics = [_creatable(name, context) for name in missing if name not in not_creatable]
     if topics:
+        # Accepted in any case: the client pauses after them, as in Kafka.
+        default = context.services.settings.num_partitions
+        count = sum(topic.num_partitions if topic.num_partitions > 0 else default for topic in topics)
+        context.accepts_mutations(count, is_strict=False)
         request = CreateTopicsRequest(topics=topics, timeout_ms=AUTO_CREATION_TIMEOUT_MS)
         for result in (await create_topics_of_brokers(request, context.services, context.client_id)).topics:
             error = ERRORS_BY_CODE.get(result.error_code, UnknownServerError)(result.error_message or "")
