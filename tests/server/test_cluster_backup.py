@@ -7,9 +7,25 @@ from typing import Any
 import pytest
 
 from tests.server.harness import Client, World, with_broker
+from tests.server.test_client_quotas import alter, describe
+from tests.server.test_sasl import SETTINGS as SASL_SETTINGS
+from tests.server.test_sasl import authenticate, handshake, log_in
+from tidelog.config.authorization import STANDARD_AUTHORIZER
+from tidelog.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialUpsertion,
+)
+from tidelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tidelog.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.runtime.virtual_time import run_virtually
+from tidelog.sasl.plain import plain_message
+from tidelog.sasl.scram import SHA_256
 from tidelog.server.broker import CannotStart
 from tidelog.server.store_marks import StoreMark
 from tidelog.store.memory import MemoryStoreState
@@ -137,3 +153,59 @@ def test_a_log_directory_that_never_got_its_backup_is_not_taken_for_a_new_one() 
             assert noted(world, "/b") == noted(world, "/a")
 
     run_virtually(main())
+
+
+SECURED: dict[str, object] = {
+    "authorizer_class_name": STANDARD_AUTHORIZER,
+    "super_users": "User:broker;User:ANONYMOUS",
+    **SASL_SETTINGS,
+}
+
+
+def test_users_quotas_and_permissions_survive_the_loss_of_the_store() -> None:
+    async def main() -> None:
+        world = World()
+        async with world.broker(**SECURED):
+            admin = await logged_in(world, "broker", "hunter2")
+            await admin.create_topic("orders")
+            salted = SHA_256.derive("secret", b"salt", 8192)
+            added = ScramCredentialUpsertion("al/ice", 1, 8192, b"salt", salted)
+            await admin.ask(AlterUserScramCredentialsRequest(upsertions=[added]), 0, AlterUserScramCredentialsResponse)
+            creation = AclCreation(2, "orders", 3, "User:alice", "*", 4, 3)
+            await admin.ask(CreateAclsRequest(creations=[creation]), 3, CreateAclsResponse)
+            for parts in ({"user": "al/ice"}, {"user": "bob", "client-id": None}, {"ip": "10.0.0.1"}):
+                key = "connection_creation_rate" if "ip" in parts else "producer_byte_rate"
+                assert await alter(admin, parts, **{key: 1000}) == 0
+            quotas, salt = await describe(admin), await salt_of(world, "nobody")
+            await asyncio.sleep(SETTLED_S)
+        world.store_state = MemoryStoreState()
+        async with world.broker(**SECURED):
+            admin = await logged_in(world, "broker", "hunter2")
+            await asyncio.sleep(SETTLED_S)
+            alice = await logged_in(world, "alice", "sesame")
+            assert (await alice.produce("orders", b"a")).error_code == 0
+            assert (await alice.fetch("orders", 0)).error_code == 29
+            assert await describe(admin) == quotas
+            assert await salt_of(world, "nobody") == salt
+            assert b"i=8192" in await salt_of(world, "al/ice")
+            users = await admin.ask(
+                DescribeUserScramCredentialsRequest(users=None), 0, DescribeUserScramCredentialsResponse
+            )
+            assert [each.user for each in users.results] == ["al/ice"]
+
+    run_virtually(main())
+
+
+async def logged_in(world: World, user: str, password: str) -> Client:
+    client = await world.connect()
+    assert (await log_in(client, plain_message(user, password))).error_code == 0
+    return client
+
+
+async def salt_of(world: World, user: str) -> bytes:
+    """Salt and iterations that a client gets who claims to be this user."""
+    client = await world.connect()
+    await handshake(client, "SCRAM-SHA-256")
+    answer = await authenticate(client, f"n,,n={user},r=abc".encode())
+    client.channel.close("seen")
+    return bytes(answer.auth_bytes).partition(b",")[2]

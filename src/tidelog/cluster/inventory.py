@@ -70,6 +70,8 @@ class Backup(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]] = {}
     """Dynamic settings, by broker id or CLUSTER_WIDE."""
     group_configs: Mapping[str, Mapping[str, str]] = {}
+    security_nodes: Mapping[str, str] = {}
+    """Users, client quotas and ACLs: content by path in the store."""
 
 
 class Inventory(NamedTuple):
@@ -155,6 +157,7 @@ def backup_content(backup: Backup) -> dict[str, object]:
         "directory_ids": sorted(backup.directory_ids),
         "broker_configs": _plain(backup.broker_configs),
         "group_configs": _plain(backup.group_configs),
+        "security_nodes": dict(backup.security_nodes),
     }
 
 
@@ -172,6 +175,7 @@ def backup_of(content: Mapping[str, Any]) -> Backup:
         directory_ids=frozenset(map(str, content.get("directory_ids", ()))),
         broker_configs=_plain(content.get("broker_configs", {})),
         group_configs=_plain(content.get("group_configs", {})),
+        security_nodes={str(path): str(data) for path, data in content.get("security_nodes", {}).items()},
     )
 
 

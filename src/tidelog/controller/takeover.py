@@ -289,7 +289,19 @@ def _settings_of(plan: TakeoverPlan) -> list[tuple[str, bytes]]:
         *((znodes.broker_config_path(name), configs) for name, configs in sorted(plan.broker_configs.items())),
         *((znodes.group_config_path(name), configs) for name, configs in sorted(plan.group_configs.items())),
     ]
-    return [(path, znodes.encode_config(configs)) for path, configs in paths]
+    settings = [(path, znodes.encode_config(configs)) for path, configs in paths]
+    return settings + _with_parents(plan.security_nodes)
+
+
+def _with_parents(nodes: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    """In the order of creation. Parents that are not among the nodes have no content."""
+    found: dict[str, bytes] = {}
+    for path, content in sorted(nodes.items()):
+        parts = path.split("/")
+        for count in range(2, len(parts)):
+            found.setdefault("/".join(parts[:count]), b"")
+        found[path] = content.encode()
+    return list(found.items())
 
 
 def _nodes_of(topic: Topic) -> list[tuple[str, bytes]]:

@@ -56,6 +56,8 @@ class TakeoverPlan(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]] = {}
     group_configs: Mapping[str, Mapping[str, str]] = {}
     """Dynamic settings, as the newest backup has them."""
+    security_nodes: Mapping[str, str] = {}
+    """Users, client quotas and ACLs, as the newest backup has them."""
 
     @property
     def found(self) -> str:
@@ -101,7 +103,14 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
         for name, partitions in sorted(holders.items())
     )
     last_producer_id = _last_producer_id(list(inventories.values()), backups) if topics else NO_PRODUCER_ID
-    return TakeoverPlan(topics, last_producer_id, tuple(problems), newest.broker_configs, newest.group_configs)
+    return TakeoverPlan(
+        topics,
+        last_producer_id,
+        tuple(problems),
+        newest.broker_configs,
+        newest.group_configs,
+        newest.security_nodes,
+    )
 
 
 def _is_possible(topic: str) -> bool:

@@ -99,14 +99,16 @@ class ScramCredential(NamedTuple):
             raise ValueError("not a SCRAM credential") from error
 
 
-def decoy_credential(mechanism: ScramMechanism, secret: bytes, user: str) -> ScramCredential:
+def decoy_credential(
+    mechanism: ScramMechanism, secret: bytes, user: str, iterations: int = DEFAULT_ITERATIONS
+) -> ScramCredential:
     """For a user who does not exist: always the same salt, in Kafka's form, so that nobody can tell.
 
     No password fits, for nobody knows a key whose hash is the stored key.
     """
     digest = hmac.digest(secret, f"{mechanism.name}\0{user}".encode(), "sha512")
     salt = _base36(int.from_bytes(digest[:17], "big") >> 6)
-    return ScramCredential(salt, digest[: mechanism.key_bytes], digest[: mechanism.key_bytes], DEFAULT_ITERATIONS)
+    return ScramCredential(salt, digest[: mechanism.key_bytes], digest[: mechanism.key_bytes], iterations)
 
 
 def new_salt(random_bytes: bytes) -> bytes:

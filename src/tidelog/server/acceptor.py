@@ -50,6 +50,9 @@ class Acceptor:
         self.listeners: list[Listener] = []
         self.registry = ConnectionRegistry(settings)
 
+    def use_scram_secret(self, secret: bytes) -> None:
+        self._sasl.scram_secret = secret
+
     async def bind(self) -> None:
         for keys in self._sasl.token_keys:
             await keys.load(self._workers)

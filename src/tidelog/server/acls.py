@@ -64,6 +64,8 @@ class Acls:
         self._session: Store | None = None
         self._watched: dict[str, Store] = {}
         self._last_names: dict[str, str] = {}
+        self._must_reload = False
+        self.on_changed: Callable[[], None] = lambda: None
 
     # Reading
 
@@ -100,10 +102,18 @@ class Acls:
             self._changed.clear()
             await self.catch_up(store)
 
+    def on_store_rebuilt(self) -> None:
+        """Read all ACLs again: a takeover writes them without notifications (R44)."""
+        self._must_reload = True
+        self._changed.set()
+
     async def catch_up(self, store: Store | None = None) -> None:
         """Apply all changes up to now. Raises StoreError."""
         store = store or self._store()
         async with self._reading:
+            if self._must_reload:
+                await self._reload(store)
+                return
             new: list[str] = []
             for root in acl_znodes.CHANGES.values():
                 names = await self._notifications(store, root)
@@ -148,6 +158,7 @@ class Acls:
         for path in paths:
             root, _, name = path.rpartition("/")
             self._last_names[root] = max(name, self._last_names.get(root, ""))
+        self.on_changed()
 
     async def _reload(self, store: Store) -> None:
         """Notifications are listed first: a change in between is read twice, and not missed."""
@@ -163,6 +174,8 @@ class Acls:
         ]
         self._authorizer.replace_all(await self._read(store, patterns))
         self._last_names = last_names
+        self._must_reload = False
+        self.on_changed()
 
     async def _read(self, store: Store, patterns: Sequence[ResourcePattern]) -> dict[ResourcePattern, Entries]:
         paths = list(map(acl_znodes.acls_path, patterns))

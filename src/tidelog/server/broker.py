@@ -114,8 +114,8 @@ class Broker:
         # No await before `begin`: if the session expired in between, its successor would run for controller first.
         self._start_background(logs)
         parts.membership.begin()
-        await parts.load_users()
         await wait_for_takeover(parts.entry, parts.membership, cluster)
+        await parts.load_users()
         if parts.services.acls is not None:
             await parts.services.acls.load()
             self._background.start(parts.services.acls.run())

@@ -35,7 +35,9 @@ from tidelog.server.internal_topics import InternalTopics, internal_topic_config
 from tidelog.server.membership import Membership, MembershipContext
 from tidelog.server.metrics.page import MetricsPage
 from tidelog.server.quota_configs import QuotaConfigs
+from tidelog.server.scram_secret import ensure_scram_secret
 from tidelog.server.seams import Seams
+from tidelog.server.security_nodes import SecurityNodes
 from tidelog.server.services import Services
 from tidelog.server.store_marks import increment_change_counter
 from tidelog.server.store_session import StoreSession
@@ -93,7 +95,7 @@ class BrokerParts:
             seams.clock,
             lambda topics: self.membership.on_settings_changed(topics),
         )
-        self.entry.on_rebuilt = self._config_changes.on_store_rebuilt
+        self.entry.on_rebuilt = self._on_store_rebuilt
         settings = cluster.settings
         self._client_quotas = ClientQuotas(
             Windows(settings.quota_window_num, settings.quota_window_size_seconds),
@@ -103,13 +105,26 @@ class BrokerParts:
         self._config_changes.on_users.append(foundation.acceptor.credentials.apply)
         self.services = self._make_services()
         self._config_changes.on_entities.append(self.services.quota_configs.load)
+        self._security = SecurityNodes(self.backup, self._client_quotas.table, self.services.authorizer)
+        self._config_changes.on_users.append(self._security.on_users)
+        self._config_changes.on_entities.append(self._security.on_entities)
+        if self.services.acls is not None:
+            self.services.acls.on_changed = self._security.on_changed
         self.metrics = MetricsPage(self.services, self.fetchers, foundation.acceptor.registry)
         self._connect_acceptor(foundation.acceptor)
 
     async def load_users(self) -> None:
         """Before the first login: all users are known then."""
         if self._foundation.settings.sasl_endpoints:
+            secret = await ensure_scram_secret(self.membership.store, self._foundation.seams.randomness)
+            self._security.scram_secret = secret
+            self._foundation.acceptor.use_scram_secret(secret)
             await self._config_changes.load_users()
+
+    def _on_store_rebuilt(self) -> None:
+        self._config_changes.on_store_rebuilt()
+        if self.services.acls is not None:
+            self.services.acls.on_store_rebuilt()
 
     def _connect_acceptor(self, acceptor: Acceptor) -> None:
         cluster, logs = self._foundation.cluster, self._foundation.logs

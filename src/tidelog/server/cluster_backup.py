@@ -6,7 +6,7 @@ A takeover reads it after the store was lost.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from tidelog.cluster.image import ClusterImage
@@ -56,6 +56,8 @@ class ClusterBackup:
         self.is_store_in_use: Callable[[], bool] = lambda: True
         self.increment_change_counter: Callable[[], Awaitable[StoreMark | None]] = no_change_counter
         """Increments this broker's counter in the store; returns None while the store cannot be used."""
+        self.security_nodes: Callable[[], Mapping[str, str]] = dict
+        """Users, client quotas and ACLs: content by path in the store."""
         found = [(directory, self._read(directory)) for directory in logs.directories if directory.is_online]
         recorded = [backup for _, backup in found if backup is not None]
         self.latest = max(recorded, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
@@ -63,7 +65,10 @@ class ClusterBackup:
             directory.path for directory, backup in found if backup is None and self._is_new(directory)
         ]
         """New log directories beside old ones. One of them may replace a directory whose logs are now missing."""
-        cluster.on_image.append(lambda _: self._is_stale.set())
+        cluster.on_image.append(lambda _: self.mark_stale())
+
+    def mark_stale(self) -> None:
+        self._is_stale.set()
 
     def _is_new(self, directory: LogDirectory) -> bool:
         """A directory that another one's backup names is not: the broker died before it wrote the backup there too."""
@@ -136,6 +141,7 @@ class ClusterBackup:
             directory_ids=self._directory_ids(recorded),
             broker_configs={name: dict(found) for name, found in image.broker_configs.items() if found},
             group_configs={name: dict(found) for name, found in image.group_configs.items()},
+            security_nodes=self.security_nodes(),
         )
 
     def _directory_ids(self, recorded: Backup) -> frozenset[str]:

@@ -16,8 +16,6 @@ from tidelog.server.login import SaslListener
 from tidelog.server.token_keys import TokenKeys
 from tidelog.server.user_credentials import UserCredentials
 
-DECOY_SECRET_BYTES = 32
-
 
 class SaslListeners:
     """By listener name. `credentials` are those of SCRAM, which change while the broker runs."""
@@ -26,7 +24,8 @@ class SaslListeners:
         self._settings = settings
         self._credentials = credentials
         self._randomness = randomness
-        self._decoy_secret = b""
+        self.scram_secret = b""
+        """Of the cluster. Set before the first login."""
         self.token_keys: list[TokenKeys] = []
         self._listeners = {name: self._make(name) for name in (each.listener_name for each in settings.sasl_endpoints)}
 
@@ -60,12 +59,11 @@ class SaslListeners:
 
     def _begin_scram(self, name: str) -> ScramServer:
         mechanism = SCRAM_MECHANISMS[name]
-        # Drawn with the first login: simulations without SASL keep their random numbers.
-        self._decoy_secret = self._decoy_secret or self._randomness.bytes(DECOY_SECRET_BYTES)
+        iterations = self._credentials.usual_iterations(name)
         return ScramServer(
             mechanism,
             partial(self._credentials.get, name),
-            partial(decoy_credential, mechanism, self._decoy_secret),
+            partial(decoy_credential, mechanism, self.scram_secret, iterations=iterations),
             nonce_of(self._randomness.bytes(NONCE_BYTES)),
         )
 

@@ -164,12 +164,15 @@ class StoreEntry:
     async def wait_until_in_use(self, store: Callable[[], Store], timeout_ms: int) -> None:
         """Used at startup. Raises TakeoverRefused if the takeover was refused, or is not done in time."""
         deadline = self._clock.monotonic() + timeout_ms / 1000
+        was_lost = not self.is_in_use
         while not self.is_in_use:
             is_final = await self._try_refresh(store())
             if self.obstacle and (is_final or self._clock.monotonic() >= deadline):
                 raise TakeoverRejected(reason=self.obstacle)
             if not self.is_in_use:
                 await asyncio.sleep(POLL_S)
+        if was_lost:
+            self.on_rebuilt()  # configs may have been read from the empty store
 
     async def _try_refresh(self, store: Store) -> bool:
         try:

@@ -1,8 +1,9 @@
 """SCRAM credentials of users: cached from the store, and changed there (ScramCredential in `/config/users`)."""
 
+from collections import Counter
 from collections.abc import Mapping
 
-from tidelog.sasl.scram import SCRAM_MECHANISMS, ScramCredential
+from tidelog.sasl.scram import DEFAULT_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
 
 
 class UserCredentials:
@@ -16,6 +17,11 @@ class UserCredentials:
 
     def of(self, user: str) -> Mapping[str, ScramCredential]:
         return self._by_user.get(user, {})
+
+    def usual_iterations(self, mechanism: str) -> int:
+        """Those of most users: a user who does not exist must not stand out."""
+        counts = Counter(found[mechanism].iterations for found in self._by_user.values() if mechanism in found)
+        return max(counts, key=lambda each: (counts[each], each), default=DEFAULT_ITERATIONS)
 
     @property
     def users(self) -> list[str]:
