@@ -89,6 +89,7 @@ def test_a_wrong_question_is_answered_with_a_sentence(console: RunningConsole) -
         "topics/orders/messages?limit=x",
         "topics/none",
         "groups/none",
+        "groups/shop%2F1?reset_to=soon",
     ):
         status, reason = console.refused(f"/api/{path}")
         assert status in (400, 502)
@@ -102,6 +103,8 @@ def test_a_group_is_shown_with_its_lag(console: RunningConsole) -> None:
     assert all(each["seconds"] >= 0 for each in group["partitions"] if each["lag"])
     preview = console.get("/api/groups/shop%2F1?reset_to=latest")
     assert {"topic": "orders", "partition": 0, "committed": 1, "new": 7} in preview
+    shifted = console.get("/api/groups/shop%2F1?reset_to=-5&topic=orders")
+    assert {"topic": "orders", "partition": 0, "committed": 1, "new": 0} in shifted
 
 
 def test_a_partition_is_explained(console: RunningConsole) -> None:

@@ -21,6 +21,7 @@ from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.admin.group_admin import GroupAdmin, GroupDescription, GroupMemberDescription
+    from tidelog.client.admin.offset_reset import ResetTarget
     from tidelog.client.routing.cluster import Cluster
 
 MAX_OFFSET = 2**63 - 1
@@ -243,6 +244,7 @@ async def _delete(cluster: "Cluster", options: argparse.Namespace) -> None:
 
 async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> None:
     from tidelog.client.admin.group_admin import GroupAdmin
+    from tidelog.client.admin.offset_reset import reset_offsets
     from tidelog.errors import UnknownMemberId
     from tidelog.terminal.tables import table
 
@@ -254,7 +256,7 @@ async def _reset_offsets(cluster: "Cluster", options: argparse.Namespace) -> Non
         raise _has_members(options.group)
     committed = {key: value.offset for key, value in (await admin.offsets(options.group)).items()}
     partitions = await _chosen_partitions(cluster, options.group, options.topics, committed)
-    targets = await _targets(cluster, partitions, committed, options)
+    targets = await reset_offsets(cluster, partitions, committed, _target(options))
     if not options.json:
         rows = [(*key, committed.get(key, "-"), offset) for key, offset in sorted(targets.items())]
         print("\n".join(table(["TOPIC", "PARTITION", "COMMITTED", "NEW"], rows)))
@@ -311,30 +313,19 @@ async def _chosen_partitions(
     return chosen
 
 
-async def _targets(
-    cluster: "Cluster",
-    partitions: list[TopicPartition],
-    committed: Mapping[TopicPartition, int],
-    options: argparse.Namespace,
-) -> dict[TopicPartition, int]:
-    """Bounded by the log start offset and the log end offset."""
-    from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
+def _target(options: argparse.Namespace) -> "ResetTarget":
+    from tidelog.client.admin.offset_reset import ResetKind, ResetTarget
 
-    starts = {key: at.offset for key, at in (await list_offsets(cluster, dict.fromkeys(partitions, BEGINNING))).items()}
-    ends = {key: at.offset for key, at in (await list_offsets(cluster, dict.fromkeys(partitions, END))).items()}
     if options.to_earliest:
-        return starts
+        return ResetTarget(ResetKind.EARLIEST)
     if options.to_latest:
-        return ends
+        return ResetTarget(ResetKind.LATEST)
     if options.to_time is not None:
-        options.to_time = time.time_ns() // 1_000_000 if options.to_time == NOW else options.to_time
-        found = await list_offsets(cluster, dict.fromkeys(partitions, options.to_time))
-        wanted = {key: at.offset if at.offset >= 0 else ends[key] for key, at in found.items()}
-    elif options.to_offset is not None:
-        wanted = dict.fromkeys(partitions, options.to_offset)
-    else:
-        wanted = {key: committed.get(key, ends[key]) + options.shift_by for key in partitions}
-    return {key: min(max(offset, starts[key]), ends[key]) for key, offset in wanted.items()}
+        now_ms = time.time_ns() // 1_000_000
+        return ResetTarget(ResetKind.TIME, now_ms if options.to_time == NOW else options.to_time)
+    if options.to_offset is not None:
+        return ResetTarget(ResetKind.OFFSET, options.to_offset)
+    return ResetTarget(ResetKind.SHIFT, options.shift_by)
 
 
 async def _find_group(admin: "GroupAdmin", group_id: str) -> "GroupDescription":

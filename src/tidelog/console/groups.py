@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from tidelog.client.admin.group_admin import GroupAdmin
-from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
+from tidelog.client.admin.offset_reset import parse_target, reset_offsets
+from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.client.consumer.range_reader import RangeReader, RangeSettings
 from tidelog.client.routing.cluster import Cluster
 from tidelog.console.observer import CLIENT_ERRORS, now_ms
 from tidelog.console.samples import Samples
+from tidelog.errors import UnknownMemberId
 from tidelog.protocol.record_batch import read_header
 from tidelog.types import TopicPartition
 
@@ -91,32 +93,23 @@ class Groups:
         }
 
     async def preview(self, group_id: str, target: str, topics: Sequence[str]) -> list[dict[str, object]]:
-        """What a reset would change: `earliest`, `latest`, an offset, or a time in milliseconds as `@ms`."""
+        """What a reset would change. Raises ValueError if the target cannot be read."""
+        wanted = parse_target(target)
         committed = await self._committed(group_id)
         chosen = [where for where in sorted(committed) if not topics or where.topic in topics]
-        starts, ends = await asyncio.gather(
-            list_offsets(self._cluster, dict.fromkeys(chosen, BEGINNING), timeout_s=TIMEOUT_S),
-            list_offsets(self._cluster, dict.fromkeys(chosen, END), timeout_s=TIMEOUT_S),
-        )
-        if target.startswith("@"):
-            asked = dict.fromkeys(chosen, int(target[1:]))
-            found = await list_offsets(self._cluster, asked, timeout_s=TIMEOUT_S)
-            wanted = {where: each.offset if each.offset >= 0 else ends[where].offset for where, each in found.items()}
-        elif target == "earliest":
-            wanted = {where: starts[where].offset for where in chosen}
-        elif target == "latest":
-            wanted = {where: ends[where].offset for where in chosen}
-        else:
-            wanted = {where: min(max(int(target), starts[where].offset), ends[where].offset) for where in chosen}
+        new = await reset_offsets(self._cluster, chosen, committed, wanted, timeout_s=TIMEOUT_S)
         return [
-            {"topic": where.topic, "partition": where.partition, "committed": committed[where], "new": wanted[where]}
+            {"topic": where.topic, "partition": where.partition, "committed": committed[where], "new": new[where]}
             for where in chosen
         ]
 
     async def reset(self, group_id: str, target: str, topics: Sequence[str]) -> list[dict[str, object]]:
         rows = await self.preview(group_id, target, topics)
         offsets = {TopicPartition(str(row["topic"]), int(str(row["partition"]))): int(str(row["new"])) for row in rows}
-        await self._admin.commit(group_id, offsets)
+        try:
+            await self._admin.commit(group_id, offsets)
+        except UnknownMemberId:
+            raise ValueError(f"group {group_id} has members: stop its consumers first") from None
         return rows
 
     async def _committed(self, group_id: str) -> dict[TopicPartition, int]:

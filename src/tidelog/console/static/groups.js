@@ -74,10 +74,15 @@ export function groupView(main, { args: [id], signal }) {
 }
 
 function resetForm(id, reload) {
-  const target = h("select", { "aria-label": "Reset to" }, ["earliest", "latest", "offset", "time"].map((each) => h("option", {}, each)));
-  const at = h("input", { placeholder: "offset or ISO time", "aria-label": "Offset or time" });
+  const target = h("select", { "aria-label": "Reset to" }, ["earliest", "latest", "offset", "time", "shift by"].map((each) => h("option", {}, each)));
+  const at = h("input", { placeholder: "offset, ISO time or shift", "aria-label": "Offset, time or shift" });
   const result = h("div");
-  const wanted = () => target.value === "offset" ? at.value : target.value === "time" ? `@${Date.parse(at.value)}` : target.value;
+  const wanted = () => {
+    const text = at.value.trim();
+    if (target.value === "time") return `@${Date.parse(text)}`;
+    if (target.value === "shift by") return /^[+-]/.test(text) ? text : `+${text}`;
+    return target.value === "offset" ? text || "none" : target.value;
+  };
   async function preview() {
     try {
       const rows = await get(`/api/groups/${encodeURIComponent(id)}`, { reset_to: wanted() });
