@@ -58,6 +58,10 @@ class RunningConsole:
         raise AssertionError(f"answered: {answer!r}")
 
     @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+    @property
     def host(self) -> str:
         return urlsplit(self.url).netloc
 
@@ -69,7 +73,7 @@ def running_console(bootstrap: str, *options: str, **environment: str) -> Genera
         assert process.stderr is not None
         try:
             line = process.stderr.readline()
-            assert ": http://" in line, line + process.stderr.read()
+            assert ": http" in line, line + process.stderr.read()
             yield RunningConsole(line.split(": ", 1)[1].split()[0])
         finally:
             process.terminate()

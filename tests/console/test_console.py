@@ -1,5 +1,6 @@
 """The console as a process, asked over HTTP: what it shows of a cluster, and what it refuses."""
 
+import json
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -83,6 +84,16 @@ def test_messages_can_be_filtered_and_paged(console: RunningConsole) -> None:
     assert [each["offset"] for each in following["records"]] == [2, 3]
 
 
+def test_a_download_holds_what_matches(console: RunningConsole) -> None:
+    lines = console.read("/api/topics/orders/download?start=earliest&header=commit").splitlines()
+    assert [json.loads(line)["value"] for line in lines] == [{"id": 0}, {"id": 1}, {"id": 2}]
+    sheet = console.read("/api/topics/orders/download?start=earliest&format=csv").decode()
+    assert sheet.count("committed") == 3
+    assert console.read("/api/topics/orders/download?start=earliest&format=parquet")[:4] == b"PAR1"
+    assert console.refused("/api/topics/orders/download?format=doc")[0] == 400
+    assert console.refused("/api/topics/none/download")[0] == 502
+
+
 def test_a_wrong_question_is_answered_with_a_sentence(console: RunningConsole) -> None:
     for path in (
         "topics/orders/messages?start=yesterday",
@@ -146,7 +157,7 @@ def test_answers_carry_the_headers_that_keep_scripts_out(console: RunningConsole
 def test_a_console_without_manage_changes_nothing(kafka: Cluster) -> None:
     with running_console(kafka.bootstrap_servers, "--token", "secret") as running:
         assert running.refused("/api/about")[0] == 401
-        cookie = {"Cookie": "tidelog_console=secret"}
+        cookie = {"Cookie": f"a[b]=1; tidelog_console_{running.port}=secret"}
         assert running.get("/api/about", **cookie)["manage"] is False
         status, reason = running.change("delete-topic", {"topic": "orders"}, **cookie)
         assert (status, "read-only" in reason) == (403, True)

@@ -15,11 +15,10 @@ from tidelog.client.admin.group_admin import GroupSummary
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.routing.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 from tidelog.console.app import Console
-from tidelog.console.broker_metrics import BrokerMetrics
-from tidelog.console.changes import Changes
+from tidelog.console.gate import Entrance
 from tidelog.console.groups import Groups
-from tidelog.console.observer import Observer
-from tidelog.console.security import LOOPBACK, Guard
+from tidelog.console.security import guard_of
+from tidelog.console.workspace import Workspace
 from tidelog.types import ZERO_UUID
 
 BROKERS, TOPICS, PARTITIONS, GROUPS = 100, 100, 100, 1000
@@ -62,10 +61,12 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
     monkeypatch.setattr(Groups, "list_groups", list_groups)
     monkeypatch.setattr(Groups, "lags", lags)
     cluster: Any = LargeCluster()
-    observer = Observer(cluster, BrokerMetrics())
+    workspace = Workspace(cluster)
+    observer = workspace.observer
     asyncio.run(observer.poll())
-    console = Console(observer, Changes(cluster, None), Guard(frozenset(LOOPBACK), None, False), "large")
     listener = socket.create_server(("127.0.0.1", 0))
+    guard = guard_of("127.0.0.1", None, may_change=False)
+    console = Console(Entrance(guard, listener.getsockname()[1], False, workspace))
     server = uvicorn.Server(uvicorn.Config(console.app(), log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, args=[[listener]])
     thread.start()

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -121,15 +121,22 @@ Work = Callable[["Cluster", argparse.Namespace], Awaitable[None]]
 
 def run_command(command: str, work: Work, options: argparse.Namespace) -> int:
     """Runs a command against its cluster. Every failure becomes one sentence on standard error and exit code 1."""
+    return run_unconnected(command, lambda: _run_command(command, work, options), options)
+
+
+def run_unconnected(
+    command: str, work: Callable[[], Coroutine[object, object, int]], options: argparse.Namespace
+) -> int:
+    """Runs a command that does not connect first. `work` returns the exit code."""
     if sys.stdin is None or sys.stdout is None:  # closed by the parent process
-        return _print_error(
+        return print_error(
             command, "standard input and output must be open; redirect the one you do not need to /dev/null"
         )
     logging.basicConfig(
         stream=sys.stderr, level="INFO" if options.verbose else "WARNING", format=f"tidelog {command}: %(message)s"
     )
     try:
-        exit_code = asyncio.run(_run_command(command, work, options))
+        exit_code = asyncio.run(work())
         sys.stdout.flush()
         return exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -141,7 +148,7 @@ def run_command(command: str, work: Work, options: argparse.Namespace) -> int:
         if error.errno is None:  # a TimeoutError that nobody caught: a bug
             raise
         _discard_output()
-        return _print_error(command, f"cannot read standard input or write standard output: {error.strerror}")
+        return print_error(command, f"cannot read standard input or write standard output: {error.strerror}")
 
 
 def _discard_output() -> None:
@@ -161,7 +168,7 @@ async def _run_command(command: str, work: Work, options: argparse.Namespace) ->
     try:
         chosen = choose_cluster(options.bootstrap, options.profile)
     except NoCluster as reason:
-        return _print_error(command, str(reason))
+        return print_error(command, str(reason))
     try:
         bootstrap = parse_bootstrap(chosen.bootstrap)
         options.command_config = getattr(options, "command_config", None) or chosen.command_config
@@ -171,9 +178,9 @@ async def _run_command(command: str, work: Work, options: argparse.Namespace) ->
             await work(cluster, options)
         return 0
     except BadBootstrap as error:
-        return _print_error(command, f"{chosen.origin}: {error}")
+        return print_error(command, f"{chosen.origin}: {error}")
     except (CommandError, GaveUp, ConnectionLost, KafkaError) as error:
-        return _print_error(command, reason_of(error))
+        return print_error(command, reason_of(error))
 
 
 def command_network(path: str | None) -> "Network":
@@ -188,7 +195,7 @@ def command_network(path: str | None) -> "Network":
         raise CommandError(str(error)) from error
 
 
-def _print_error(command: str, sentence: str) -> int:
+def print_error(command: str, sentence: str) -> int:
     print(f"tidelog {command}: {sentence}", file=sys.stderr)
     return 1
 

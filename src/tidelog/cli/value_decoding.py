@@ -31,25 +31,29 @@ def decoder_of(file: str, message: str | None) -> Decode:
         raise CommandError(f"cannot read the schema {file}: {error.strerror}") from None
     try:
         if path.suffix == AVRO_SUFFIX:
-            return _avro(content)
-        return _protobuf(content, message)
+            return avro_decoder(content)
+        return protobuf_decoder(content, message)
     except ImportError as error:
-        raise CommandError(
-            f"{error.name} is missing: `pip install 'tidelog[spark]'` installs what Avro and Protobuf need"
-        ) from None
+        raise CommandError(missing(error)) from None
 
 
-def _avro(content: bytes) -> Decode:
+def missing(error: ImportError) -> str:
+    return f"{error.name} is missing: `pip install 'tidelog[spark]'` installs what Avro and Protobuf need"
+
+
+def avro_decoder(content: bytes) -> Decode:
     from tidelog.pipelines.formats.avro_format import reader_of
 
     try:
         read = reader_of(json.loads(content), None)
+    except ImportError:
+        raise
     except Exception as error:  # noqa: BLE001
         raise CommandError(f"the Avro schema is not valid: {type(error).__name__}: {error}") from None
     return lambda value: as_json_value(read(value))
 
 
-def _protobuf(content: bytes, message: str | None) -> Decode:
+def protobuf_decoder(content: bytes, message: str | None) -> Decode:
     from google.protobuf import json_format
 
     from tidelog.pipelines.formats import FormatError

@@ -1,95 +1,60 @@
 """HTTP interface of the console: the page, its data as JSON, server-sent events, and changes with `--manage`."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from http.cookies import SimpleCookie
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidelog.cli.pipeline_view import as_json
 from tidelog.client.network.retries import reason_of
 from tidelog.console.access import describe_access
-from tidelog.console.changes import Changes, NotManaged
-from tidelog.console.groups import Groups
-from tidelog.console.messages import MAX_RECORDS, Page, Query, offsets_of, read_page, tail, volume
-from tidelog.console.observer import CLIENT_ERRORS, Observer, now_ms
-from tidelog.console.security import CHANGE_HEADER, HEADERS, TOKEN_COOKIE, Guard
+from tidelog.console.change_requests import Mistake, carry_out, text_of
+from tidelog.console.changes import NotManaged
+from tidelog.console.decoding import AS_IT_IS, Decoding
+from tidelog.console.downloads import FORMATS, NO_PYARROW, has_parquet
+from tidelog.console.gate import Entrance, Gate, body_of, workspace_of
+from tidelog.console.login import TooManyFailures, WrongCredentials
+from tidelog.console.messages import MAX_RECORDS, Query, offsets_of, read_all, read_page, tail, volume
+from tidelog.console.observer import CLIENT_ERRORS, now_ms
+from tidelog.console.security import CHANGE_HEADER
 from tidelog.console.timeline import Kind
-from tidelog.console.topics import Topics
+from tidelog.console.workspace import Workspace
 from tidelog.pipelines.running.pipeline_state import default_state_directory, list_pipelines
 
 STATIC = Path(__file__).parent / "static"
-MAX_BODY_BYTES = 2 * 1024 * 1024
 MAX_TOPICS_NAMED = 200
 EVENT_STREAM = "text/event-stream"
+
+NO_STORE = {"Cache-Control": "no-store"}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Mistake(Exception):
-    """A request that cannot be answered; the message says why."""
-
-
-class Guarded:
-    """Refuses requests that the guard refuses, and adds the security headers to every answer."""
-
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
-        self._app = app
-        self._guard = guard
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request = Request(scope)
-        refusal = self._guard.refusal(request.method, request.headers, _token(request))
-
-        async def send_with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *added]
-            await send(message)
-
-        answer: ASGIApp = self._app if refusal is None else PlainTextResponse(refusal.reason, refusal.status)
-        await answer(scope, receive, send_with_headers)
-
-
-def _token(request: Request) -> str | None:
-    if "token" in request.query_params:
-        return request.query_params["token"]
-    cookies: SimpleCookie = SimpleCookie(request.headers.get("cookie", ""))
-    return cookies[TOKEN_COOKIE].value if TOKEN_COOKIE in cookies else None
-
-
 class Console:
-    def __init__(self, observer: Observer, changes: Changes, guard: Guard, title: str) -> None:
-        self._observer = observer
-        self._cluster = observer.cluster
-        self._changes = changes
-        self._guard = guard
-        self._title = title
-        self._topics = Topics(observer)
-        self._groups = Groups(observer.cluster, observer.samples)
+    def __init__(self, entrance: Entrance, decoding: Decoding = AS_IT_IS) -> None:
+        self._entrance = entrance
+        self._decoding = decoding
 
     def app(self) -> Starlette:
         routes = [
             Route("/", self._index),
             Route("/api/about", self._json(self._about)),
+            Route("/api/login", self._log_in, methods=["POST"]),
+            Route("/api/logout", self._log_out, methods=["POST"]),
             Route("/api/stream", self._stream),
             Route("/api/charts", self._json(self._charts)),
             Route("/api/topics", self._json(self._list_topics)),
             Route("/api/topics/{topic}", self._json(self._describe_topic)),
             Route("/api/topics/{topic}/messages", self._json(self._messages)),
-            Route("/api/topics/{topic}/tail", self._tail),
-            Route("/api/topics/{topic}/download", self._download),
+            Route("/api/topics/{topic}/tail", self._answer(self._tail)),
+            Route("/api/topics/{topic}/download", self._answer(self._download)),
             Route("/api/topics/{topic}/volume", self._json(self._volume)),
             Route("/api/partitions/{topic}/{partition:int}", self._json(self._partition)),
             Route("/api/groups", self._json(self._list_groups)),
@@ -102,177 +67,191 @@ class Console:
             Route("/api/changes/{change}", self._json(self._change), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
-        return Starlette(routes=routes, middleware=[Middleware(Guarded, guard=self._guard)])
+        return Starlette(routes=routes, middleware=[Middleware(Gate, entrance=self._entrance)])
 
     def _json(self, work: Callable[[Request], Awaitable[object]]) -> Handler:
+        async def answer(request: Request) -> Response:
+            return JSONResponse(await work(request), headers=NO_STORE)
+
+        return self._answer(answer)
+
+    def _answer(self, work: Handler) -> Handler:
         async def handle(request: Request) -> Response:
             try:
-                return JSONResponse(await work(request), headers={"Cache-Control": "no-store"})
-            except (Mistake, NotManaged, ValueError, KeyError) as mistake:
-                return JSONResponse({"error": str(mistake)}, 400)
+                return await work(request)
+            except (Mistake, NotManaged, ValueError) as mistake:
+                return _error(str(mistake), 400)
             except CLIENT_ERRORS as error:
-                return JSONResponse({"error": reason_of(error)}, 502)
+                return _error(reason_of(error), 502)
 
         return handle
 
     async def _index(self, request: Request) -> Response:
-        if "token" in request.query_params:  # into a cookie, so that it is in no address that is sent to a colleague
+        token = request.query_params.get("token")
+        if token and self._entrance.guard.accepts(
+            token
+        ):  # into a cookie, so that it is in no address that is sent to a colleague
             response: Response = RedirectResponse("/", 303)
-            response.set_cookie(TOKEN_COOKIE, request.query_params["token"], httponly=True, samesite="strict")
+            self._entrance.set_cookie(response, self._entrance.cookie, token)
             return response
         return Response(
             (STATIC / "index.html").read_bytes(), media_type="text/html", headers={"Cache-Control": "no-cache"}
         )
 
-    # ---- the cluster
-
     async def _about(self, request: Request) -> object:
-        return {
-            "title": self._title,
-            "manage": self._guard.may_change,
-            "local": self._changes.is_local,
-            "change_header": CHANGE_HEADER,
+        found: dict[str, object] = {"change_header": CHANGE_HEADER, "login": self._entrance.logins is not None}
+        workspace: Workspace | None = request.state.workspace
+        if workspace is None:
+            return found
+        return found | {
+            "user": request.state.user,
+            "title": workspace.title,
+            "manage": self._entrance.guard.may_change,
+            "local": workspace.changes.is_local,
+            "parquet": None if has_parquet() else NO_PYARROW,
         }
 
+    # ---- login
+
+    async def _log_in(self, request: Request) -> Response:
+        logins = self._entrance.logins
+        try:
+            if logins is None:
+                raise Mistake("this console has no login; start it with --login")
+            wanted = await body_of(request)
+            address = request.client.host if request.client else ""
+            secret = await logins.log_in(str(wanted.get("user", "")), str(wanted.get("password", "")), address)
+        except Mistake as mistake:
+            return _error(str(mistake), 400)
+        except WrongCredentials as wrong:
+            return _error(str(wrong), 403)
+        except TooManyFailures as many:
+            return _error(str(many), 429)
+        except CLIENT_ERRORS as error:
+            return _error(reason_of(error), 502)
+        response = JSONResponse({"done": True}, headers=NO_STORE)
+        self._entrance.set_cookie(response, self._entrance.session_cookie, secret)
+        return response
+
+    async def _log_out(self, request: Request) -> Response:
+        secret = request.cookies.get(self._entrance.session_cookie)
+        if self._entrance.logins is not None and secret is not None:
+            self._entrance.logins.log_out(secret)
+        response = JSONResponse({"done": True}, headers=NO_STORE)
+        response.delete_cookie(self._entrance.session_cookie, secure=self._entrance.is_secure, httponly=True)
+        return response
+
+    # ---- the cluster
+
     async def _stream(self, request: Request) -> Response:
-        return StreamingResponse(
-            self._observer.stream(), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"}
-        )
+        return StreamingResponse(workspace_of(request).observer.stream(), media_type=EVENT_STREAM, headers=NO_STORE)
 
     async def _charts(self, request: Request) -> object:
         names = request.query_params.getlist("name")
-        return {name: self._observer.samples.get(name) for name in names[:MAX_TOPICS_NAMED]}
+        return {name: workspace_of(request).observer.samples.get(name) for name in names[:MAX_TOPICS_NAMED]}
 
     async def _describe_broker(self, request: Request) -> object:
-        return await self._topics.describe_broker(request.path_params["broker"])
+        return await workspace_of(request).topics.describe_broker(request.path_params["broker"])
 
     # ---- topics and messages
 
     async def _list_topics(self, request: Request) -> object:
-        return await self._topics.list_topics()
+        return await workspace_of(request).topics.list_topics()
 
     async def _describe_topic(self, request: Request) -> object:
         topic = request.path_params["topic"]
-        return await self._topics.describe(topic) | {"offsets": await offsets_of(self._cluster, topic)}
+        return await workspace_of(request).topics.describe(topic) | {
+            "offsets": await offsets_of(workspace_of(request).cluster, topic)
+        }
 
     async def _partition(self, request: Request) -> object:
-        return await self._topics.describe_partition(request.path_params["topic"], request.path_params["partition"])
+        return await workspace_of(request).topics.describe_partition(
+            request.path_params["topic"], request.path_params["partition"]
+        )
 
     async def _messages(self, request: Request) -> object:
-        page = await read_page(self._cluster, _query(request), _cursor(request))
+        page = await read_page(workspace_of(request).cluster, _query(request), _cursor(request), self._decoding)
         return page._asdict()
 
     async def _tail(self, request: Request) -> Response:
-        async def events() -> Any:
+        query, cluster = _query(request), workspace_of(request).cluster
+
+        async def events() -> AsyncIterator[str]:
             try:
-                async for records in tail(self._cluster, _query(request)):
+                async for records in tail(cluster, query, self._decoding):
                     yield f"event: records\ndata: {json.dumps(records)}\n\n"
             except CLIENT_ERRORS as error:
                 yield f"event: failed\ndata: {json.dumps(reason_of(error))}\n\n"
 
-        return StreamingResponse(events(), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+        return StreamingResponse(events(), media_type=EVENT_STREAM, headers=NO_STORE)
 
     async def _download(self, request: Request) -> Response:
-        query, topic = _query(request), request.path_params["topic"]
-
-        async def lines() -> Any:
-            cursor: Mapping[int, int] | None = None
-            page = Page([], {}, 0, False)
-            while not page.is_at_end:
-                page = await read_page(self._cluster, query, cursor)
-                cursor = page.next_offsets
-                for record in page.records:
-                    yield json.dumps(record, ensure_ascii=False) + "\n"
-
-        name = "".join(each if each.isalnum() or each in "._-" else "_" for each in topic)
-        return StreamingResponse(
-            lines(),
-            media_type="application/x-ndjson",
-            headers={"Content-Disposition": f'attachment; filename="{name}.jsonl"'},
-        )
+        query, cluster = _query(request), workspace_of(request).cluster
+        form = FORMATS.get(request.query_params.get("format", "jsonl"))
+        if form is None:
+            raise Mistake(f"expected one of the formats {', '.join(FORMATS)}")
+        if form is FORMATS["parquet"] and not has_parquet():
+            raise Mistake(NO_PYARROW)
+        # An error now is an answer; later it can only break off the download.
+        (await cluster.ask_topics([query.topic])).topic(query.topic)
+        content = form.write(query.topic, read_all(cluster, query, self._decoding), self._decoding)
+        name = "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in query.topic)
+        disposition = {"Content-Disposition": f'attachment; filename="{name}.{form.suffix}"'}
+        return StreamingResponse(content, media_type=form.media_type, headers=NO_STORE | disposition)
 
     async def _volume(self, request: Request) -> object:
         until = int(request.query_params.get("until", now_ms()))
         since = int(request.query_params.get("since", until - 3_600_000))
-        return await volume(self._cluster, request.path_params["topic"], since, until)
+        return await volume(workspace_of(request).cluster, request.path_params["topic"], since, until)
 
     # ---- groups and transactions
 
     async def _list_groups(self, request: Request) -> object:
-        return await self._groups.list_groups()
+        return await workspace_of(request).groups.list_groups()
 
     async def _lags(self, request: Request) -> object:
-        return await self._groups.lags(request.query_params.getlist("group"))
+        return await workspace_of(request).groups.lags(request.query_params.getlist("group"))
 
     async def _describe_group(self, request: Request) -> object:
         group = request.path_params["group"]
         if "reset_to" in request.query_params:
             topics = request.query_params.getlist("topic")
-            return await self._groups.preview(group, request.query_params["reset_to"], topics)
-        return await self._groups.describe(group)
+            return await workspace_of(request).groups.preview(group, request.query_params["reset_to"], topics)
+        return await workspace_of(request).groups.describe(group)
 
     async def _transactions(self, request: Request) -> object:
-        return await self._topics.transactions()
+        return await workspace_of(request).topics.transactions()
 
     async def _access(self, request: Request) -> object:
-        return await describe_access(self._cluster)
+        return await describe_access(workspace_of(request).cluster)
 
     async def _pipelines(self, request: Request) -> object:
+        if (
+            self._entrance.logins is not None
+        ):  # they are files of this machine: no permission of the cluster covers them
+            raise Mistake("A console with --login shows no pipelines of its machine.")
         states = list_pipelines(default_state_directory())
         return [as_json(state.name, state.present()) for state in states]
 
     # ---- changes
 
     async def _change(self, request: Request) -> object:
-        body = await request.body()
-        if len(body) > MAX_BODY_BYTES:
-            raise Mistake("the request is too large")
-        wanted = json.loads(body or b"{}")
-        if not isinstance(wanted, dict):
-            raise Mistake("expected a JSON object")
-        sentence = await self._carry_out(request.path_params["change"], wanted)
-        self._observer.note(Kind.CHANGE, sentence)
+        workspace = workspace_of(request)
+        sentence = await _carry_out(workspace, request.path_params["change"], await body_of(request))
+        workspace.observer.note(Kind.CHANGE, sentence)
         return {"done": sentence}
 
-    async def _carry_out(self, change: str, wanted: Mapping[str, Any]) -> str:
-        changes = self._changes
-        match change:
-            case "create-topic":
-                settings = {str(key): str(value) for key, value in (wanted.get("settings") or {}).items()}
-                return await changes.create_topic(
-                    wanted["topic"], int(wanted.get("partitions", -1)), int(wanted.get("factor", -1)), settings
-                )
-            case "delete-topic":
-                return await changes.delete_topic(wanted["topic"])
-            case "add-partitions":
-                return await changes.add_partitions(wanted["topic"], int(wanted["count"]))
-            case "set":
-                return await changes.alter_config(wanted["kind"], wanted["name"], wanted["key"], wanted["value"])
-            case "elect":
-                return await changes.elect(wanted["topic"], [int(each) for each in wanted["partitions"]])
-            case "move":
-                replicas = wanted["replicas"]
-                return await changes.move(
-                    wanted["topic"], int(wanted["partition"]), None if replicas is None else [int(r) for r in replicas]
-                )
-            case "produce":
-                partition = wanted.get("partition")
-                return await changes.produce(
-                    wanted["topic"],
-                    wanted.get("key"),
-                    wanted.get("value"),
-                    None if partition is None else int(partition),
-                )
-            case "reset-offsets":
-                rows = await self._groups.reset(wanted["group"], wanted["to"], wanted.get("topics") or [])
-                return f"Group {wanted['group']} continues from new offsets on {len(rows)} partitions."
-            case "abort-transaction":
-                return await changes.abort_transaction(wanted["id"])
-            case "kill-broker":
-                return await changes.kill_broker(int(wanted["broker"]))
-            case "start-broker":
-                return await changes.start_broker(int(wanted["broker"]))
-        raise Mistake(f"unknown change {change}")
+
+async def _carry_out(workspace: Workspace, change: str, wanted: Mapping[str, Any]) -> str:
+    if change == "reset-offsets":
+        group, topics = text_of(wanted, "group"), [str(each) for each in wanted.get("topics") or []]
+        rows = await workspace.groups.reset(group, text_of(wanted, "to"), topics)
+        return f"Group {group} continues from new offsets on {len(rows)} partitions."
+    return await carry_out(workspace.changes, change, wanted)
+
+
+def _error(text: str, status: int) -> Response:
+    return JSONResponse({"error": text}, status, NO_STORE)
 
 
 def _query(request: Request) -> Query:

@@ -21,6 +21,8 @@ COUNTERS = {
     "kafka_server_brokertopicmetrics_replicationbytesin_total": "bytes_replicated",
     "kafka_server_brokertopicmetrics_totalproducerequests_total": "produce_requests",
     "kafka_server_brokertopicmetrics_totalfetchrequests_total": "fetch_requests",
+    "kafka_server_group_coordinator_metrics_group_completed_rebalance_total": "rebalances",
+    "kafka_server_group_coordinator_metrics_consumer_group_rebalance_total": "rebalances",
 }
 """Counters without labels, summed over all brokers."""
 

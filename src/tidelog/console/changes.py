@@ -41,8 +41,18 @@ class Changes:
         """None removes the setting: its default holds again."""
         resource = Resource(ResourceKind.TOPIC if kind == "topic" else ResourceKind.BROKER, name)
         values, unset = ({}, [key]) if value is None else ({key: value}, [])
+        is_secret = await self._is_sensitive(kind, name, key)
         await ConfigAdmin(self._cluster).alter(resource, values, unset)
-        return f"{kind.capitalize()} {name}: {key} {'is at its default' if value is None else f'= {value}'}."
+        text = "is at its default" if value is None else "was changed" if is_secret else f"= {value}"
+        return f"{kind.capitalize()} {name}: {key} {text}."
+
+    async def _is_sensitive(self, kind: str, name: str, key: str) -> bool:
+        """A setting that the cluster does not know yet may be a secret too."""
+        if kind == "topic":
+            found = (await self._admin.topic_settings(name))[name]
+        else:
+            found = await self._admin.broker_settings(int(name))
+        return next((bool(each.is_sensitive) for each in found.configs if each.name == key), True)
 
     async def elect(self, topic: str, partitions: Sequence[int]) -> str:
         chosen = {TopicPartition(topic, number) for number in partitions}

@@ -12,10 +12,11 @@ from tidelog.client.consumer.fetched_records import TransactionFilter
 from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
 from tidelog.client.consumer.range_reader import FetchedRange, RangeReader, RangeSettings
 from tidelog.client.routing.cluster import Cluster
-from tidelog.console.payload import at_path, shown
+from tidelog.console.decoding import AS_IT_IS, Decoding
+from tidelog.console.payload import at_path, shown, text_of
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.record_batch import BatchHeader, split_batches
-from tidelog.protocol.records import ControlType, Record, read_end_marker, slices_of
+from tidelog.protocol.records import ControlType, Headers, Record, read_end_marker, slices_of
 from tidelog.types import TopicPartition
 
 MAX_RECORDS = 500
@@ -43,6 +44,22 @@ class Query(NamedTuple):
     @property
     def is_filtered(self) -> bool:
         return bool(self.key or self.value or self.header or self.path)
+
+
+class Entry(NamedTuple):
+    """A record as it was read, or what stands in its place: a transaction marker, or a batch that cannot be read."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    producer_id: int | None
+    transaction: str | None = None
+    """`open`, `committed` or `aborted`."""
+    marker: str | None = None
+    error: str | None = None
 
 
 class Page(NamedTuple):
@@ -77,7 +94,9 @@ async def offsets_of(cluster: Cluster, topic: str) -> dict[int, dict[str, int]]:
     }
 
 
-async def read_page(cluster: Cluster, query: Query, cursor: Mapping[int, int] | None = None) -> Page:
+async def read_page(
+    cluster: Cluster, query: Query, cursor: Mapping[int, int] | None = None, decoding: Decoding = AS_IT_IS
+) -> Page:
     """The records after `cursor` (next offset of each partition), or from the start of the query."""
     bounds = await offsets_of(cluster, query.topic)
     chosen = [number for number in bounds if not query.partitions or number in query.partitions]
@@ -90,11 +109,12 @@ async def read_page(cluster: Cluster, query: Query, cursor: Mapping[int, int] | 
         taken = 0
         where, end = TopicPartition(query.topic, number), bounds[number]["high_watermark"]
         wanted = query.limit - len(found) if query.is_filtered else share
-        async for record in _read_range(cluster, where, next_offsets[number], end, bounds[number]["last_stable"]):
+        async for entry in _read_range(cluster, where, next_offsets[number], end, bounds[number]["last_stable"]):
             if taken >= wanted or scanned >= MAX_SCANNED or time.monotonic() > deadline:
                 break
             scanned += 1
-            next_offsets[number] = int(str(record["offset"])) + 1
+            next_offsets[number] = entry.offset + 1
+            record = await described(entry, query.topic, decoding)
             if _matches(record, query):
                 found.append(record)
                 taken += 1
@@ -103,6 +123,18 @@ async def read_page(cluster: Cluster, query: Query, cursor: Mapping[int, int] | 
     found = _by_time(found)
     is_at_end = all(next_offsets[number] >= bounds[number]["high_watermark"] for number in chosen)
     return Page(found, next_offsets, scanned, is_at_end)
+
+
+async def read_all(cluster: Cluster, query: Query, decoding: Decoding) -> AsyncIterator[Entry]:
+    """Every record that matches, from the start of the query to what is the end now, one partition after another."""
+    bounds = await offsets_of(cluster, query.topic)
+    chosen = {number: bounds[number] for number in bounds if not query.partitions or number in query.partitions}
+    starts = await _starts(cluster, query, chosen)
+    for number, bound in chosen.items():
+        where = TopicPartition(query.topic, number)
+        async for entry in _read_range(cluster, where, starts[number], bound["high_watermark"], bound["last_stable"]):
+            if not query.is_filtered or _matches(await described(entry, query.topic, decoding), query):
+                yield entry
 
 
 def _by_time(records: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -133,7 +165,7 @@ async def _starts(cluster: Cluster, query: Query, bounds: Mapping[int, Mapping[s
 
 async def _read_range(
     cluster: Cluster, where: TopicPartition, start: int, end: int, last_stable: int
-) -> AsyncIterator[dict[str, object]]:
+) -> AsyncIterator[Entry]:
     """Records up to the last stable offset with the state of their transactions, then those of open ones."""
     for first, last, isolation in ((start, min(end, last_stable), READ_COMMITTED), (max(start, last_stable), end, 0)):
         if first >= last:
@@ -141,17 +173,17 @@ async def _read_range(
         settings = RangeSettings(max_bytes=FETCH_BYTES, max_wait_ms=200, isolation_level=isolation, timeout_s=5.0)
         async with RangeReader(cluster, where, first, last, settings) as reader:
             async for fetched in reader:
-                for record in _records(where, fetched, is_open=not isolation):
-                    if first <= int(str(record["offset"])) < last:
-                        yield record
+                for entry in _entries(where, fetched, is_open=not isolation):
+                    if first <= entry.offset < last:
+                        yield entry
 
 
-def _records(where: TopicPartition, fetched: FetchedRange, *, is_open: bool) -> Iterator[dict[str, object]]:
+def _entries(where: TopicPartition, fetched: FetchedRange, *, is_open: bool) -> Iterator[Entry]:
     transactions = TransactionFilter(fetched.aborted)
     for header, batch in split_batches(fetched.records):
         is_shown = transactions.shows(header, batch)
         if header.is_control:
-            yield _marker(where, header, batch)
+            yield _bare(where, header)._replace(marker=_marker(batch))
             continue
         state = None
         if header.is_transactional:
@@ -159,77 +191,75 @@ def _records(where: TopicPartition, fetched: FetchedRange, *, is_open: bool) -> 
         try:
             for records in slices_of(batch):
                 for record in records:
-                    yield _described(where, record, header, state)
+                    yield _entry(where, record, header, state)
         except CorruptMessage as error:
-            yield _unreadable(where, header, str(error))
+            yield _bare(where, header)._replace(error=str(error))
 
 
-def _described(where: TopicPartition, record: Record, header: BatchHeader, state: str | None) -> dict[str, object]:
-    return {
-        "partition": where.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": shown(record.key),
-        "value": shown(record.value),
-        "headers": [[name, shown(value)] for name, value in record.headers],
-        "transaction": state,
-        "producer_id": header.producer_id if header.producer_id >= 0 else None,
-    }
+def _entry(where: TopicPartition, record: Record, header: BatchHeader, state: str | None) -> Entry:
+    producer_id = header.producer_id if header.producer_id >= 0 else None
+    content = (record.key, record.value, record.headers)
+    return Entry(where.partition, record.offset, record.timestamp, *content, producer_id, state)
 
 
-def _marker(where: TopicPartition, header: BatchHeader, batch: memoryview) -> dict[str, object]:
+def _marker(batch: memoryview) -> str:
     try:
         marker = read_end_marker(batch)
     except CorruptMessage:
         marker = None
-    kind = "commit" if marker is not None and marker.control_type == ControlType.COMMIT else "abort"
-    return _bare(where, header) | {"marker": kind if marker is not None else "control"}
+    if marker is None:
+        return "control"
+    return "commit" if marker.control_type == ControlType.COMMIT else "abort"
 
 
-def _unreadable(where: TopicPartition, header: BatchHeader, error: str) -> dict[str, object]:
-    return _bare(where, header) | {"error": error}
+def _bare(where: TopicPartition, header: BatchHeader) -> Entry:
+    producer_id = header.producer_id if header.producer_id >= 0 else None
+    return Entry(where.partition, header.base_offset, header.max_timestamp, None, None, (), producer_id)
 
 
-def _bare(where: TopicPartition, header: BatchHeader) -> dict[str, object]:
-    return {
-        "partition": where.partition,
-        "offset": header.base_offset,
-        "timestamp": header.max_timestamp,
-        "key": None,
-        "value": None,
-        "headers": [],
-        "producer_id": header.producer_id if header.producer_id >= 0 else None,
+async def described(entry: Entry, topic: str, decoding: Decoding) -> dict[str, object]:
+    """As the page shows it."""
+    found: dict[str, object] = {
+        "partition": entry.partition,
+        "offset": entry.offset,
+        "timestamp": entry.timestamp,
+        "key": await decoding.shown_key(entry.key),
+        "value": await decoding.shown_value(topic, entry.value),
+        "headers": [[name, shown(value)] for name, value in entry.headers],
+        "transaction": entry.transaction,
+        "producer_id": entry.producer_id,
     }
+    if entry.marker is not None:
+        found["marker"] = entry.marker
+    if entry.error is not None:
+        found["error"] = entry.error
+    return found
 
 
 def _matches(record: Mapping[str, object], query: Query) -> bool:
     if query.is_filtered and ("marker" in record or "error" in record):
         return False
-    if query.key and query.key not in _text(record["key"]):
+    if query.key and query.key not in text_of(record["key"]):
         return False
-    if query.value and query.value not in _text(record["value"]):
+    if query.value and query.value not in text_of(record["value"]):
         return False
     headers = record["headers"]
     assert isinstance(headers, list)
-    if query.header and not any(query.header in f"{name}={_text(value)}" for name, value in headers):
+    if query.header and not any(query.header in f"{name}={text_of(value)}" for name, value in headers):
         return False
     if query.path:
         path, _, wanted = query.path.partition("=")
-        found = at_path(_text(record["value"]), path)
+        found = at_path(text_of(record["value"]), path)
         return found is not None and (not wanted or str(found) == wanted)
     return True
 
 
-def _text(payload: object) -> str:
-    return str(payload["text"]) if isinstance(payload, dict) else ""
-
-
-async def tail(cluster: Cluster, query: Query) -> AsyncIterator[list[dict[str, object]]]:
+async def tail(cluster: Cluster, query: Query, decoding: Decoding = AS_IT_IS) -> AsyncIterator[list[dict[str, object]]]:
     """New records as they arrive, until the caller stops."""
     bounds = await offsets_of(cluster, query.topic)
     cursor: Mapping[int, int] = {number: each["high_watermark"] for number, each in bounds.items()}
     while True:
-        page = await read_page(cluster, query, cursor)
+        page = await read_page(cluster, query, cursor, decoding)
         cursor = {number: max(offset, cursor.get(number, 0)) for number, offset in page.next_offsets.items()}
         yield page.records
         await asyncio.sleep(0.3 if page.is_at_end else 0)

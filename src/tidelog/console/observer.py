@@ -7,15 +7,18 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from tidelog.client.admin.group_admin import GroupAdmin
 from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp, reason_of
 from tidelog.client.routing.cluster import Cluster
 from tidelog.console.broker_metrics import BrokerMetrics
-from tidelog.console.samples import INTERVAL_S, Rates, Samples
+from tidelog.console.group_events import GroupWatch
+from tidelog.console.round_trips import round_trips_s
+from tidelog.console.samples import INTERVAL_S, Latencies, Rates, Samples
 from tidelog.console.snapshot import Snapshot, as_json, difference, snapshot_of
 from tidelog.console.timeline import Kind, Timeline
 from tidelog.errors import KafkaError
@@ -28,6 +31,7 @@ MAX_SHARE = 0.04
 MAX_QUEUED = 200
 """Messages for a page that does not read. Above it the page is disconnected; it then connects anew."""
 KEEP_ALIVE_S = 15.0
+GROUPS_TIMEOUT_S = 3.0
 
 CLIENT_ERRORS = (KafkaError, ConnectionLost, GaveUp, TimeoutError)
 
@@ -42,8 +46,11 @@ class Observer:
         """Why the cluster does not answer; None if it does."""
         self._metrics = metrics
         self._rates = Rates()
+        self._latencies = Latencies()
+        self._groups = GroupWatch()
+        self._group_admin = GroupAdmin(cluster, timeout_s=GROUPS_TIMEOUT_S)
         self._pages: set[asyncio.Queue[bytes | None]] = set()
-        self._is_watched = asyncio.Event()
+        self._page_opened = asyncio.Event()
 
     # ---- polling
 
@@ -63,7 +70,7 @@ class Observer:
                 await asyncio.sleep(pause_s)
             else:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_watched.wait(), pause_s)
+                    await asyncio.wait_for(self._page_opened.wait(), pause_s)
 
     async def poll(self) -> None:
         before = self.snapshot
@@ -91,16 +98,11 @@ class Observer:
             self._publish("reachable", {"error": error})
 
     async def sample(self) -> None:
-        snapshot = self.snapshot
-        led = [where for where, found in snapshot.partitions.items() if found.leader in self.cluster.metadata.brokers]
-        counters: dict[str, float] = {}
-        with suppress(*CLIENT_ERRORS):
-            found = await list_offsets(self.cluster, dict.fromkeys(led, END), timeout_s=3.0) if led else {}
-            for where, each in found.items():
-                if not snapshot.partitions[where].is_internal:
-                    for name in ("records", f"records/{where.topic}"):
-                        counters[name] = counters.get(name, 0) + each.offset
-        counters |= await self._metrics.counters(self.cluster)
+        """Values for the charts, and events of groups."""
+        snapshot, cluster = self.snapshot, self.cluster
+        counters = await self._record_counts() | await self._metrics.counters(cluster)
+        for seconds in await round_trips_s(cluster):
+            self._latencies.add(now_ms(), seconds)
         at_ms = now_ms()
         partitions = snapshot.partitions.values()
         values = self._rates.of(at_ms, counters) | {
@@ -108,16 +110,50 @@ class Observer:
             "leaderless": float(sum(found.leader is None for found in partitions)),
             "brokers_down": float(sum(not found.is_up for found in snapshot.brokers.values())),
         }
+        values |= {f"round_trip_{name}": value for name, value in self._latencies.percentiles(at_ms).items()}
         self.samples.add(at_ms, values)
-        self._publish("sample", {"at_ms": at_ms, "values": {k: v for k, v in values.items() if "/" not in k}})
+        self._publish("sample", {"at_ms": at_ms})
+        await self._watch_groups()
+
+    async def _record_counts(self) -> dict[str, float]:
+        snapshot = self.snapshot
+        led = [where for where, found in snapshot.partitions.items() if found.leader in self.cluster.metadata.brokers]
+        counts: dict[str, float] = {}
+        with suppress(*CLIENT_ERRORS):
+            found = await list_offsets(self.cluster, dict.fromkeys(led, END), timeout_s=3.0) if led else {}
+            for where, each in found.items():
+                if not snapshot.partitions[where].is_internal:
+                    for name in ("records", f"records/{where.topic}"):
+                        counts[name] = counts.get(name, 0) + each.offset
+        return counts
+
+    async def _watch_groups(self) -> None:
+        with suppress(*CLIENT_ERRORS):
+            states = {each.group_id: each.state for each in await self._group_admin.list_groups()}
+            findings = self._groups.on_states(states)
+            findings += self._groups.on_members(await self._members(self._groups.next_to_describe()))
+            if findings:
+                self._publish("events", [event._asdict() for event in self.timeline.add(now_ms(), findings)])
+
+    async def _members(self, groups: Sequence[str]) -> dict[str, list[str]]:
+        answers = await asyncio.gather(*map(self._group_admin.describe, groups), return_exceptions=True)
+        return {
+            group: [member.member_id for member in answer.members]
+            for group, answer in zip(groups, answers, strict=True)
+            if not isinstance(answer, BaseException)
+        }
 
     # ---- pages
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._pages)
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Server-sent events: the whole cluster first, then what changes."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._pages.add(queue)
-        self._is_watched.set()
+        self._page_opened.set()
         try:
             yield _message("cluster", as_json(self.snapshot) | {"error": self.error})
             yield _message("events", [event._asdict() for event in self.timeline])
@@ -132,7 +168,7 @@ class Observer:
         finally:
             self._pages.discard(queue)
             if not self._pages:
-                self._is_watched.clear()
+                self._page_opened.clear()
 
     def close(self) -> None:
         for queue in self._pages:

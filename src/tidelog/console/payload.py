@@ -5,15 +5,15 @@
 import json
 
 MAX_SHOWN_BYTES = 64 * 1024
-"""A longer key, value or header is cut, in the download too."""
+"""A longer key, value or header is cut on the page. The download has all of it."""
 _HEX_BYTES = 4096
 
 
-def shown(data: bytes | None) -> dict[str, object] | None:
+def shown(data: bytes | None, max_bytes: int = MAX_SHOWN_BYTES) -> dict[str, object] | None:
     """None stays None: a tombstone is not an empty value."""
     if data is None:
         return None
-    cut = data[:MAX_SHOWN_BYTES]
+    cut = data[:max_bytes]
     text = _text(cut, is_cut=len(data) > len(cut))
     found: dict[str, object] = {"size": len(data)}
     if len(data) > len(cut):
@@ -21,6 +21,23 @@ def shown(data: bytes | None) -> dict[str, object] | None:
     if text is None:
         return found | {"format": "hex", "text": cut[:_HEX_BYTES].hex(" "), "cut": len(data) > _HEX_BYTES}
     return found | {"format": "json" if _is_json(text) else "text", "text": text}
+
+
+def shown_decoded(data: bytes, kind: str, value: object, max_bytes: int = MAX_SHOWN_BYTES) -> dict[str, object]:
+    """A value that a schema decoded, as JSON."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    found: dict[str, object] = {"size": len(data), "format": kind, "text": text[:max_bytes]}
+    return found | {"cut": True} if len(text) > max_bytes else found
+
+
+def text_of(payload: object) -> str:
+    """The text of what `shown` made; empty for null."""
+    return str(payload["text"]) if isinstance(payload, dict) else ""
+
+
+def whole(data: bytes | None) -> str | None:
+    """All of it as text, or None if it is no text."""
+    return None if data is None else _text(data, is_cut=False)
 
 
 def _text(data: bytes, *, is_cut: bool) -> str | None:

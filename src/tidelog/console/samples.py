@@ -8,6 +8,7 @@ from collections.abc import Mapping
 INTERVAL_S = 5.0
 MAX_SAMPLES = 720
 MAX_SERIES = 2_000
+MAX_MEASURED = 5_000
 
 
 class Samples:
@@ -65,3 +66,20 @@ class Rates:
         }
         self._last, self._at_ms = dict(counters), at_ms
         return rates
+
+
+class Latencies:
+    """Percentiles of the last minute."""
+
+    def __init__(self) -> None:
+        self._measured: deque[tuple[int, float]] = deque(maxlen=MAX_MEASURED)
+
+    def add(self, at_ms: int, seconds: float) -> None:
+        self._measured.append((at_ms, seconds))
+
+    def percentiles(self, at_ms: int) -> dict[str, float]:
+        """p50 and p99 in milliseconds; empty if nothing was measured."""
+        recent = sorted(seconds * 1000 for then_ms, seconds in self._measured if then_ms > at_ms - 60_000)
+        if not recent:
+            return {}
+        return {f"p{percent}": recent[min(len(recent) - 1, len(recent) * percent // 100)] for percent in (50, 99)}

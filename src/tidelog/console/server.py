@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
 
@@ -11,10 +12,12 @@ import uvicorn
 
 from tidelog.client.routing.cluster import Cluster
 from tidelog.console.app import Console
-from tidelog.console.broker_metrics import BrokerMetrics
-from tidelog.console.changes import Changes, LocalCluster
-from tidelog.console.observer import Observer
-from tidelog.console.security import LOOPBACK, Guard, is_loopback
+from tidelog.console.changes import LocalCluster
+from tidelog.console.decoding import AS_IT_IS, Decoding
+from tidelog.console.gate import Entrance
+from tidelog.console.login import Logins, LoginSettings
+from tidelog.console.security import guard_of, is_loopback
+from tidelog.console.workspace import Workspace
 
 BACKLOG = 128
 
@@ -24,31 +27,77 @@ class ConsoleOptions(NamedTuple):
     port: int
     may_change: bool
     token: str | None
-    title: str
     local: LocalCluster | None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    public_url: str | None = None
+    decoding: Decoding = AS_IT_IS
+
+    @property
+    def is_secure(self) -> bool:
+        return self.tls_certificate is not None or (self.public_url or "").startswith("https:")
 
 
-class AddressTaken(Exception):
-    """The message says which address, and what to do."""
+class BadOptions(Exception):
+    """The message says which option, and what to do."""
 
 
 async def serve(cluster: Cluster, options: ConsoleOptions, say: Callable[[str], None]) -> None:
-    """Until the calling task is cancelled."""
-    listener = _bind(options.host, options.port)
+    """One workspace for everybody, with the credentials of `cluster`, until the calling task is cancelled."""
     token = options.token if is_loopback(options.host) else options.token or secrets.token_urlsafe(24)
-    guard = Guard(frozenset({*LOOPBACK, options.host}), token, options.may_change)
-    observer = Observer(cluster, BrokerMetrics())
-    console = Console(observer, Changes(cluster, options.local), guard, options.title)
-    config = uvicorn.Config(console.app(), log_level="warning", access_log=False, lifespan="off", ws="none")
-    server = _Server(config)
-    say(_address_line(listener, options, token))
-    async with _running(observer):
+    workspace = Workspace(cluster, options.local)
+    await _serve(options, token, workspace, None, say)
+
+
+async def serve_logins(settings: LoginSettings, options: ConsoleOptions, say: Callable[[str], None]) -> None:
+    """A workspace for each user who logs in, until the calling task is cancelled."""
+    if not is_loopback(options.host) and not options.is_secure:
+        raise BadOptions(
+            "passwords would cross the network unencrypted: give --tls-certificate and --tls-key, or --public-url with"
+            " the https address of the proxy in front of the console"
+        )
+    await _serve(options._replace(local=None), options.token, None, Logins(settings), say)
+
+
+async def _serve(
+    options: ConsoleOptions,
+    token: str | None,
+    workspace: Workspace | None,
+    logins: Logins | None,
+    say: Callable[[str], None],
+) -> None:
+    listener = _bind(options.host, options.port)
+    guard = guard_of(options.host, token, may_change=options.may_change, public_url=options.public_url)
+    entrance = Entrance(guard, listener.getsockname()[1], options.is_secure, workspace, logins)
+    server = _Server(_config(Console(entrance, options.decoding), options))
+    say(_address_line(listener, options, token, workspace))
+    async with _running(workspace, logins):
         try:
             await server.serve(sockets=[listener])
         except asyncio.CancelledError:
-            observer.close()
             server.should_exit = True
             raise
+
+
+def _config(console: Console, options: ConsoleOptions) -> uvicorn.Config:
+    config = uvicorn.Config(
+        console.app(),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        ssl_certfile=options.tls_certificate,
+        ssl_keyfile=options.tls_key,
+        ssl_keyfile_password="no password",  # or OpenSSL would ask for it at the terminal
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:  # an SSLError is an OSError whose file is not named
+        name = getattr(error, "filename", None) or options.tls_certificate
+        reason = error.strerror if not isinstance(error, ssl.SSLError) else "it is not a PEM certificate with this key"
+        raise BadOptions(f"cannot use --tls-certificate {name}: {reason}; the key must have no password") from error
+    return config
 
 
 class _Server(uvicorn.Server):
@@ -60,13 +109,20 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def _running(observer: Observer) -> AsyncIterator[None]:
-    task = asyncio.get_running_loop().create_task(observer.run())
+async def _running(workspace: Workspace | None, logins: Logins | None) -> AsyncIterator[None]:
+    tasks = []
+    if workspace is not None:
+        tasks.append(workspace.start())
+    if logins is not None:
+        tasks.append(asyncio.get_running_loop().create_task(logins.run()))
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait([task])
+        if workspace is not None:
+            workspace.observer.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -78,12 +134,17 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)  # so that the address answers as soon as it is printed
     except OSError as error:
         listener.close()
-        raise AddressTaken(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from error
+        raise BadOptions(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from error
     return listener
 
 
-def _address_line(listener: socket.socket, options: ConsoleOptions, token: str | None) -> str:
+def _address_line(
+    listener: socket.socket, options: ConsoleOptions, token: str | None, workspace: Workspace | None
+) -> str:
     port = listener.getsockname()[1]
     host = f"[{options.host}]" if ":" in options.host else options.host
-    url = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
-    return f"console of {options.title}: {url}{'' if options.may_change else ' (read-only; --manage allows changes)'}"
+    scheme = "https" if options.tls_certificate else "http"
+    base = options.public_url.rstrip("/") if options.public_url else f"{scheme}://{host}:{port}"
+    url = f"{base}/" + (f"?token={token}" if token else "")
+    whose = "console with login" if workspace is None else f"console of {workspace.title}"
+    return f"{whose}: {url}{'' if options.may_change else ' (read-only; --manage allows changes)'}"

@@ -25,6 +25,8 @@ class Kind(StrEnum):
     EXPAND = "expand"
     MOVE = "move"
     TOPIC = "topic"
+    REBALANCE = "rebalance"
+    GROUP = "group"
     CHANGE = "change"  # made with this console
 
 
@@ -37,7 +39,7 @@ class Event(NamedTuple):
     partition: int | None = None
 
 
-class _Finding(NamedTuple):
+class Finding(NamedTuple):
     kind: Kind
     text: str
     where: TopicPartition | None = None
@@ -51,7 +53,7 @@ class Timeline:
     def __iter__(self) -> Iterator[Event]:
         return iter(self._events)
 
-    def add(self, at_ms: int, findings: "Iterable[_Finding]") -> list[Event]:
+    def add(self, at_ms: int, findings: Iterable[Finding]) -> list[Event]:
         while self._events and self._events[0].at_ms < at_ms - MAX_AGE_MS:
             self._events.popleft()
         added = []
@@ -69,13 +71,13 @@ class Timeline:
         return self.add(after.at_ms, _events(before, after))
 
     def note(self, at_ms: int, kind: Kind, text: str) -> list[Event]:
-        return self.add(at_ms, [_Finding(kind, text)])
+        return self.add(at_ms, [Finding(kind, text)])
 
 
-def _events(before: Snapshot, after: Snapshot) -> Iterator[_Finding]:
+def _events(before: Snapshot, after: Snapshot) -> Iterator[Finding]:
     yield from _broker_events(before, after)
     if before.controller != after.controller:
-        yield _Finding(Kind.CONTROLLER, f"Controller: {_broker(before.controller)} -> {_broker(after.controller)}.")
+        yield Finding(Kind.CONTROLLER, f"Controller: {_broker(before.controller)} -> {_broker(after.controller)}.")
     yield from _topic_events(before, after)
     found = [
         event
@@ -88,40 +90,38 @@ def _events(before: Snapshot, after: Snapshot) -> Iterator[_Finding]:
         yield from of_kind if len(of_kind) <= MAX_SINGLE_EVENTS else [_summary(kind, of_kind)]
 
 
-def _broker_events(before: Snapshot, after: Snapshot) -> Iterator[_Finding]:
+def _broker_events(before: Snapshot, after: Snapshot) -> Iterator[Finding]:
     for broker_id, broker in after.brokers.items():
         earlier = before.brokers.get(broker_id, BrokerState(None, None, None))
         if broker.is_up and not earlier.is_up:
-            yield _Finding(Kind.BROKER, f"Broker {broker_id} is up at {broker.host}:{broker.port}.")
+            yield Finding(Kind.BROKER, f"Broker {broker_id} is up at {broker.host}:{broker.port}.")
         elif earlier.is_up and not broker.is_up:
             led = sum(partition.leader == broker_id for partition in before.partitions.values())
-            yield _Finding(Kind.BROKER, f"Broker {broker_id} is gone. It led {_count(led, 'partition')}.")
+            yield Finding(Kind.BROKER, f"Broker {broker_id} is gone. It led {_count(led, 'partition')}.")
 
 
-def _topic_events(before: Snapshot, after: Snapshot) -> Iterator[_Finding]:
+def _topic_events(before: Snapshot, after: Snapshot) -> Iterator[Finding]:
     for topic in sorted(after.topics - before.topics):
-        yield _Finding(Kind.TOPIC, f"Topic {topic} was created.")
+        yield Finding(Kind.TOPIC, f"Topic {topic} was created.")
     for topic in sorted(before.topics - after.topics):
-        yield _Finding(Kind.TOPIC, f"Topic {topic} was deleted.")
+        yield Finding(Kind.TOPIC, f"Topic {topic} was deleted.")
 
 
-def _partition_events(where: TopicPartition, before: PartitionState, after: PartitionState) -> Iterator[_Finding]:
+def _partition_events(where: TopicPartition, before: PartitionState, after: PartitionState) -> Iterator[Finding]:
     if before.leader != after.leader and after.leader is None:
-        yield _Finding(Kind.LEADERLESS, f"{where} has no leader: it can be neither read nor written.", where)
+        yield Finding(Kind.LEADERLESS, f"{where} has no leader: it can be neither read nor written.", where)
     elif before.leader != after.leader:
         epoch = after.leader_epoch
-        yield _Finding(
-            Kind.ELECTION, f"{where}: leader {_name(before.leader)} -> {after.leader}, epoch {epoch}.", where
-        )
+        yield Finding(Kind.ELECTION, f"{where}: leader {_name(before.leader)} -> {after.leader}, epoch {epoch}.", where)
     left = [replica for replica in before.in_sync if replica not in after.in_sync and replica in after.replicas]
     joined = [replica for replica in after.in_sync if replica not in before.in_sync]
     if left:
-        yield _Finding(Kind.SHRINK, f"{where}: {_brokers(left)} fell out of sync.", where)
+        yield Finding(Kind.SHRINK, f"{where}: {_brokers(left)} fell out of sync.", where)
     if joined:
-        yield _Finding(Kind.EXPAND, f"{where}: {_brokers(joined)} back in sync.", where)
+        yield Finding(Kind.EXPAND, f"{where}: {_brokers(joined)} back in sync.", where)
     if set(before.replicas) != set(after.replicas):
         old, new = (",".join(map(str, replicas)) for replicas in (before.replicas, after.replicas))
-        yield _Finding(Kind.MOVE, f"{where}: replicas {old} -> {new}.", where)
+        yield Finding(Kind.MOVE, f"{where}: replicas {old} -> {new}.", where)
 
 
 _SUMMARIES = {
@@ -133,8 +133,8 @@ _SUMMARIES = {
 }
 
 
-def _summary(kind: Kind, found: list[_Finding]) -> _Finding:
-    return _Finding(kind, _SUMMARIES[kind].format(_count(len(found), "partition")))
+def _summary(kind: Kind, found: list[Finding]) -> Finding:
+    return Finding(kind, _SUMMARIES[kind].format(_count(len(found), "partition")))
 
 
 def _broker(broker_id: BrokerId | None) -> str:

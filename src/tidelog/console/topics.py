@@ -133,7 +133,7 @@ def _settings(result: DescribeConfigsResult) -> list[dict[str, object]]:
     return [
         {
             "name": each.name,
-            "value": each.value,
+            "value": None if each.is_sensitive else each.value,
             "source": SOURCES.get(each.config_source, "default"),
             "read_only": bool(each.read_only),
             "sensitive": bool(each.is_sensitive),

@@ -1,7 +1,7 @@
 """Networks of clients with TLS and logins, made of security settings."""
 
 from tidelog.client.network.login import ClientLogin, Credentials, LoginNetwork
-from tidelog.config.client import BadClientSettings, ClientSecurity
+from tidelog.config.client import BadClientSettings, ClientSecurity, ResolvedSecurity
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.network import Network
 from tidelog.runtime.randomness import SystemRandomness
@@ -12,7 +12,11 @@ from tidelog.runtime.workers import ThreadWorkers
 
 def secured_network(security: ClientSecurity, max_frame_bytes: int) -> Network:
     """Raises BadClientSettings."""
-    resolved = security.resolve()
+    return resolved_network(security.resolve(), max_frame_bytes)
+
+
+def resolved_network(resolved: ResolvedSecurity, max_frame_bytes: int) -> Network:
+    """Raises BadClientSettings."""
     try:
         tls = ClientTls(resolved.ssl) if resolved.has_tls else None
     except BadKeyMaterial as error:

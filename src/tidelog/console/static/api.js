@@ -2,29 +2,41 @@
 
 import { toast } from "./dom.js";
 
-export const about = { manage: false, local: false, title: "", change_header: "x-tidelog-console" };
+export const about = { manage: false, local: false, login: false, user: null, title: "", change_header: "x-tidelog-console" };
+
+async function answerOf(response) {
+  const text = await response.text();
+  let answer;
+  try { answer = JSON.parse(text); } catch { answer = { error: text || `the console answered ${response.status}` }; }
+  if (response.ok) return answer;
+  if (response.status === 401 && about.user) location.reload(); // the session is over: the page asks for a login
+  throw Object.assign(new Error(answer.error ?? `the console answered ${response.status}`), { status: response.status });
+}
+
+async function reach(path, options) {
+  try { return await fetch(path, options); } catch { throw new Error("The console does not answer. Is `tidelog console` still running?"); }
+}
 
 export async function get(path, params = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
     for (const each of Array.isArray(value) ? value : [value]) if (each !== undefined && each !== "") query.append(name, each);
   }
-  const response = await fetch(query.size ? `${path}?${query}` : path);
-  const answer = await response.json().catch(() => ({ error: `the console answered ${response.status}` }));
-  if (!response.ok) throw new Error(answer.error ?? `the console answered ${response.status}`);
-  return answer;
+  return answerOf(await reach(query.size ? `${path}?${query}` : path));
+}
+
+export async function post(path, wanted) {
+  return answerOf(await reach(path, {
+    method: "POST", headers: { "content-type": "application/json", [about.change_header]: "1" }, body: JSON.stringify(wanted),
+  }));
 }
 
 export async function change(name, wanted) {
-  const response = await fetch(`/api/changes/${name}`, {
-    method: "POST", headers: { "content-type": "application/json", [about.change_header]: "1" }, body: JSON.stringify(wanted),
-  });
-  const text = await response.text();
-  let answer;
-  try { answer = JSON.parse(text); } catch { answer = { error: text }; }
-  if (!response.ok) { toast(answer.error, "bad"); throw new Error(answer.error); }
-  toast(answer.done);
-  return answer;
+  try {
+    const answer = await post(`/api/changes/${name}`, wanted);
+    toast(answer.done);
+    return answer;
+  } catch (error) { toast(error.message, "bad"); throw error; }
 }
 
 export const key = (topic, partition) => `${topic}\n${partition}`;
@@ -42,7 +54,11 @@ class Cluster extends EventTarget {
   connect() {
     const source = new EventSource("/api/stream");
     source.addEventListener("open", () => this.#state({ connected: true }));
-    source.addEventListener("error", () => this.#state({ connected: false }));
+    source.addEventListener("error", () => {
+      this.#state({ connected: false });
+      if (source.readyState !== EventSource.CLOSED) return; // the browser connects again by itself
+      setTimeout(() => get("/api/about").then((found) => (found.login && !found.user ? location.reload() : this.connect())).catch(() => this.connect()), 2000);
+    });
     source.addEventListener("cluster", (message) => {
       const data = JSON.parse(message.data);
       this.partitions = new Map();

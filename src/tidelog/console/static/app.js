@@ -7,6 +7,7 @@ import { brokersView, brokerView } from "./brokers.js";
 import { chartsView } from "./charts.js";
 import { clusterView } from "./cluster.js";
 import { groupsView, groupView } from "./groups.js";
+import { loginView, logoutButton } from "./login.js";
 import { pipelinesView } from "./pipelines.js";
 import { topicsView, topicView } from "./topics.js";
 import { transactionsView } from "./transactions.js";
@@ -68,16 +69,35 @@ chooseTheme(stored ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dar
 document.getElementById("theme").addEventListener("click", () =>
   chooseTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 
-document.addEventListener("keydown", (event) => {
+function onKey(event) {
   if (event.target.closest("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "/") { const box = document.querySelector("input[type=search]"); if (box) { event.preventDefault(); box.focus(); } }
-  const number = "12345678".indexOf(event.key);
+  const number = "123456789".indexOf(event.key);
   if (number >= 0) location.hash = `#/${VIEWS.filter((each) => each[1])[number][0]}`;
-});
+}
 
-cluster.addEventListener("state", showState);
-cluster.addEventListener("all", showState);
-addEventListener("hashchange", route);
-Object.assign(about, await get("/api/about"));
-cluster.connect();
-route();
+
+async function start() {
+  const main = document.getElementById("main");
+  try {
+    Object.assign(about, await get("/api/about"));
+  } catch (error) {
+    fill(main, h("div", { class: "error" }, error.message));
+    document.getElementById("status").remove();
+    return;
+  }
+  if (about.login && !about.user) {
+    document.getElementById("status").remove();
+    loginView(main);
+    return;
+  }
+  if (about.user) document.getElementById("theme").before(logoutButton());
+  cluster.addEventListener("state", showState);
+  cluster.addEventListener("all", showState);
+  addEventListener("hashchange", route);
+  document.addEventListener("keydown", onKey);
+  cluster.connect();
+  route();
+}
+
+start();

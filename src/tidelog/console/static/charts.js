@@ -1,27 +1,31 @@
 // Charts of the last hour, kept by the console itself.
 
 import { cluster, get } from "./api.js";
-import { bytes, count, fill, h, lineChart, rate } from "./dom.js";
+import { bytes, count, fill, h, lineChart, milliseconds, rate } from "./dom.js";
 
+const perSecond = (value) => `${bytes(value)}/s`;
 const CHARTS = [
-  ["records", "Records written per second", rate],
-  ["bytes_in", "Bytes written per second", bytes],
-  ["bytes_out", "Bytes read per second", bytes],
-  ["bytes_replicated", "Bytes replicated per second", bytes],
-  ["produce_requests", "Appends per second", rate],
-  ["fetch_requests", "Fetches per second", rate],
-  ["under_replicated", "Under-replicated partitions", count],
-  ["leaderless", "Partitions without a leader", count],
-  ["brokers_down", "Brokers down", count],
+  { title: "Records written per second", unit: rate, lines: [["", "records"]] },
+  { title: "Round trip to brokers", unit: milliseconds, lines: [["p50", "round_trip_p50"], ["p99", "round_trip_p99"]] },
+  { title: "Bytes", unit: perSecond, lines: [["written", "bytes_in"], ["read", "bytes_out"], ["replicated", "bytes_replicated"]] },
+  { title: "Requests to partitions per second", unit: rate, lines: [["produce", "produce_requests"], ["fetch", "fetch_requests"]] },
+  { title: "Rebalances of groups per second", unit: rate, lines: [["", "rebalances"]] },
+  { title: "Under-replicated partitions", unit: count, whole: true, lines: [["", "under_replicated"]] },
+  { title: "Partitions without a leader", unit: count, whole: true, lines: [["", "leaderless"]] },
+  { title: "Brokers down", unit: count, whole: true, lines: [["", "brokers_down"]] },
 ];
+const ALWAYS = ["records", "round_trip_p50"]; // the others are there if brokers have /metrics, or something happened
 
 export function chartsView(main, { signal }) {
   const charts = h("div", { class: "charts" });
-  main.append(h("h1", {}, "The last hour"), charts, h("p", { class: "quiet" }, "Kept in the memory of this console. Bytes and requests come from /metrics of Tidelog brokers; Prometheus keeps them for longer."));
+  main.append(h("h1", {}, "The last hour"), charts, h("p", { class: "quiet" },
+    "Kept in the memory of this console, every 5 seconds. The round trip is that of a small request of the console to each broker, over the last minute. Bytes, requests and rebalances come from /metrics of Tidelog brokers; Prometheus keeps them for longer."));
   async function load() {
     try {
-      const found = await get("/api/charts", { name: CHARTS.map((each) => each[0]) });
-      if (!signal.aborted) fill(charts, CHARTS.filter(([name], index) => found[name].length || index === 0).map(([name, title, unit]) => h("div", { class: "card" }, h("h2", {}, title), lineChart(found[name], { unit }))));
+      const found = await get("/api/charts", { name: CHARTS.flatMap(({ lines }) => lines.map((line) => line[1])) });
+      if (signal.aborted) return;
+      fill(charts, CHARTS.filter(({ lines }) => lines.some(([, name]) => ALWAYS.includes(name) || found[name].length > 1)).map(({ title, unit, whole, lines }) =>
+        h("div", { class: "card" }, h("h2", {}, title), lineChart(lines.map(([name, series]) => [name, found[series]]), { unit, whole }))));
     } catch (error) { fill(charts, h("div", { class: "error" }, error.message)); }
   }
   load();

@@ -5,7 +5,7 @@ import { clock, count, fill, h, pill, VirtualRows } from "./dom.js";
 import { ask, confirm } from "./dialogs.js";
 
 const ROW = 26;
-const KINDS = { broker: "bad", controller: "plain", election: "plain", leaderless: "bad", shrink: "warn", expand: "good", move: "plain", topic: "plain", change: "plain" };
+const KINDS = { broker: "bad", controller: "plain", election: "plain", leaderless: "bad", shrink: "warn", expand: "good", move: "plain", topic: "plain", rebalance: "warn", group: "plain", change: "plain" };
 
 export function clusterView(main, { query, signal }) {
   const filter = { text: query.get("filter") ?? "", internal: false, troubles: query.has("troubles"), stars: query.has("favourites") };

@@ -56,6 +56,10 @@ export function duration(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
 }
 
+export function milliseconds(value) {
+  return `${value >= 100 ? Math.round(value) : value.toFixed(value < 10 ? 1 : 0)} ms`;
+}
+
 export function clock(ms) {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
@@ -160,18 +164,35 @@ export function table(columns, rows, { onrow, limit = 300, empty = "Nothing here
   return element;
 }
 
-export function lineChart(points, { unit = rate } = {}) {
-  if (points.length < 2) return h("div", { class: "empty" }, "No samples yet: the first come within 15 seconds.");
-  const from = points[0][0];
-  const to = points.at(-1)[0];
-  const top = Math.max(...points.map((point) => point[1]), 1e-9);
+// Lines of one unit over the same time: `series` is a list of [name, points]; points are [ms, value].
+export function lineChart(series, { unit = rate, whole = false } = {}) {
+  const lines = series.filter(([, points]) => points.length > 1);
+  if (!lines.length) return h("div", { class: "empty" }, "No samples yet: the first come within 15 seconds.");
+  const all = lines.flatMap(([, points]) => points);
+  const from = Math.min(...lines.map(([, points]) => points[0][0]));
+  const to = Math.max(...lines.map(([, points]) => points.at(-1)[0]));
+  const highest = all.reduce((top, point) => Math.max(top, point[1]), 0);
+  const top = niceTop(highest, whole);
   const x = (ms) => (600 * (ms - from)) / (to - from || 1);
-  const y = (value) => 100 - (92 * value) / top;
-  const path = points.map(([ms, value], index) => `${index ? "L" : "M"}${x(ms).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-  return h("div", {},
+  const y = (value) => 100 - (96 * value) / top;
+  const path = (points) => points.map(([ms, value], index) => `${index && ms - points[index - 1][0] < GAP_MS ? "L" : "M"}${x(ms).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  const newest = lines.map(([name, points]) => `${name ? `${name} ` : ""}${unit(points.at(-1)[1])}`).join(", ");
+  return h("div", { class: "plot" },
+    h("div", { class: "plot-top" }, h("span", { class: "quiet" }, unit(top)), h("b", {}, newest)),
     svg("svg", { class: "chart", viewBox: "0 0 600 104", preserveAspectRatio: "none", role: "img",
-      "aria-label": `From ${clock(from)} to ${clock(to)}: newest ${unit(points.at(-1)[1])}, highest ${unit(top)}` },
-    svg("line", { x1: 0, x2: 600, y1: 100, y2: 100 }), svg("path", { d: path })),
-    h("div", { class: "bar quiet" }, h("span", {}, clock(from)), h("span", { class: "grow" }),
-      h("span", {}, `newest ${unit(points.at(-1)[1])}, highest ${unit(top)}`), h("span", { class: "grow" }), h("span", {}, clock(to))));
+      "aria-label": `From ${clock(from)} to ${clock(to)}: newest ${newest}, highest ${unit(highest)}` },
+    [4, 52, 100].map((line) => svg("line", { x1: 0, x2: 600, y1: line, y2: line })),
+    lines.map(([, points], index) => svg("path", { d: path(points), class: `line-${index}` }))),
+    h("div", { class: "plot-foot quiet" }, h("span", {}, clock(from)),
+      lines.length > 1 ? h("span", {}, lines.map(([name], index) => h("span", { class: `key line-${index}` }, name))) : null, h("span", {}, clock(to))));
+}
+
+const GAP_MS = 60_000; // without samples for longer than this, the line is broken
+
+// The end of the scale: 1, 2 or 5 times a power of ten.
+function niceTop(highest, whole) {
+  if (highest <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(highest));
+  const found = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= highest);
+  return whole ? Math.max(1, found) : found;
 }

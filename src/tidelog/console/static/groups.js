@@ -52,7 +52,7 @@ export function groupView(main, { args: [id], signal }) {
       fill(body, h("div", { class: "figures" },
         [[found.state, "state"], [count(found.lag), "records behind"], [duration(seconds), "time behind"], [found.members.length, "members"], [`${found.kind}${found.assignor ? `, ${found.assignor}` : ""}`, "protocol"]]
           .map(([value, title]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, title))), h("div", { class: "figure" }, trend(found.trend), h("br"), h("span", {}, "trend of the lag"))),
-        h("div", { class: "card" }, h("h2", {}, "Lag"), lineChart(found.history, { unit: (value) => count(Math.round(value)) })),
+        h("div", { class: "card" }, h("h2", {}, "Lag"), lineChart([["", found.history]], { unit: (value) => count(Math.round(value)), whole: true })),
         h("h2", {}, "Partitions"), table([
           { title: "topic", cell: (each) => h("a", { href: `#/topic/${encodeURIComponent(each.topic)}` }, each.topic) },
           { title: "partition", number: true, cell: (each) => each.partition },

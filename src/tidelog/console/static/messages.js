@@ -1,7 +1,7 @@
 // Messages of a topic: a page of records, filters, a chart of volume that picks the time, and a live view.
 
-import { get } from "./api.js";
-import { append, clock, count, fill, h, moment, pill } from "./dom.js";
+import { about, get } from "./api.js";
+import { append, clock, count, fill, h, moment, pill, toast } from "./dom.js";
 
 const MAX_SHOWN = 1000;
 const HOUR = 3600000;
@@ -19,6 +19,7 @@ export function messagesView(body, topic, query, signal) {
   const note = h("span", { class: "quiet", role: "status" });
   const bars = h("div", { class: "bars" });
   const more = h("button", { type: "button", onclick: () => load(true) }, "More");
+  const format = h("select", { "aria-label": "Format of the download" }, [["jsonl", "JSON lines"], ["csv", "CSV"], ["parquet", "Parquet"]].map(([value, title]) => h("option", { value }, title)));
   const live = h("button", { type: "button", "aria-pressed": false, onclick: toggleLive }, "Live");
   let cursor = null;
   let source = null;
@@ -28,7 +29,7 @@ export function messagesView(body, topic, query, signal) {
     h("div", { class: "card" }, h("div", { class: "bar quiet" }, h("span", {}, "Records by time: click on a bar to read from there"), h("span", { class: "grow" }),
       [[HOUR, "1 h"], [24 * HOUR, "24 h"], [7 * 24 * HOUR, "7 days"]].map(([span, title]) => h("button", { type: "button", onclick: () => loadVolume(span) }, title))), bars),
     h("div", { class: "bar" }, h("label", {}, "from", start), field("at", "offset or ISO time"), field("partitions", "partitions"), field("key", "key contains"), field("value", "value contains"), field("header", "header contains"), field("path", "JSON path=value"),
-      h("button", { type: "button", class: "primary", onclick: () => load() }, "Read"), live, h("a", { href: "#", onclick: download }, "Download"), note),
+      h("button", { type: "button", class: "primary", onclick: () => load() }, "Read"), live, format, h("button", { type: "button", onclick: download }, "Download"), note),
     list, h("div", { class: "bar" }, more));
 
   function asked() {
@@ -94,10 +95,10 @@ export function messagesView(body, topic, query, signal) {
     live.setAttribute("aria-pressed", false);
   }
 
-  function download(event) {
-    event.preventDefault();
-    const params = new URLSearchParams(Object.entries(asked()).filter(([, value]) => value !== ""));
-    location.href = `${path}/download?${params}`;
+  function download() {
+    if (format.value === "parquet" && about.parquet) { toast(about.parquet, "bad"); return; }
+    const params = new URLSearchParams(Object.entries({ ...asked(), format: format.value }).filter(([, value]) => value !== ""));
+    h("a", { href: `${path}/download?${params}`, download: "" }).click();
   }
 
   async function loadVolume(span) {
@@ -137,6 +138,7 @@ function line(record) {
 function payload(title, found) {
   if (!found) return h("div", { class: "quiet" }, `${title}: null`);
   let text = found.text;
-  if (found.format === "json") { try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* shown as it is */ } }
-  return h("div", {}, h("span", { class: "quiet" }, `${title} (${found.format}, ${count(found.size)} bytes${found.cut ? ", cut" : ""})`), h("pre", { class: "mono" }, text));
+  if (!["text", "hex"].includes(found.format)) { try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* shown as it is */ } }
+  return h("div", {}, h("span", { class: "quiet" }, `${title} (${found.format}, ${count(found.size)} bytes${found.cut ? ", cut: the download has all of it" : ""})`),
+    found.problem ? h("div", { class: "error" }, `Not decoded: ${found.problem}`) : null, h("pre", { class: "mono" }, text));
 }

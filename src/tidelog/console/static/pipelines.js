@@ -30,7 +30,7 @@ export function pipelinesView(main, { signal }) {
         { title: "last batch", number: true, cell: (each) => each.batch_duration_ms === null || each.batch_duration_ms === undefined ? "–" : `${count(each.batch_duration_ms)} ms` },
       ], progress.queries ?? [], { empty: "No query has reported yet." }),
       progress.dead_letters ? h("p", {}, pill(`${count(progress.dead_letters)} dead letters`, "warn")) : null,
-      progress.ui ? h("p", {}, h("a", { href: progress.ui, rel: "noreferrer" }, "Spark's own page")) : null);
+      /^https?:/.test(progress.ui ?? "") ? h("p", {}, h("a", { href: progress.ui, rel: "noreferrer" }, "Spark's own page")) : null);
   }
   load();
   const timer = setInterval(load, 3000);

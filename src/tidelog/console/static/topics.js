@@ -81,7 +81,7 @@ export function topicView(main, { args: [name, tab = "messages"], query, signal 
     try {
       const found = await get(`/api/topics/${encodeURIComponent(name)}`);
       if (signal.aborted) return;
-      tab === "settings" ? fill(body, settingsTable(found.settings, "topic", name, load)) : fill(body, h("div", { class: "card" }, h("h2", {}, "Records per second"), lineChart(found.rates)), partitions(found));
+      tab === "settings" ? fill(body, settingsTable(found.settings, "topic", name, load)) : fill(body, h("div", { class: "card" }, h("h2", {}, "Records per second"), lineChart([["", found.rates]])), partitions(found));
     } catch (error) { fill(body, h("div", { class: "error" }, error.message)); }
   }
 

@@ -27,10 +27,21 @@ def after_prefix(value: bytes) -> bytes:
 
 def after_message_indexes(value: bytes) -> bytes:
     """A count, then that many indexes, as zigzag varints. A count of 0 means the first message of the file."""
+    return value[_read_indexes(value)[1] :]
+
+
+def message_indexes(value: bytes) -> tuple[int, ...]:
+    """Position of the message in its file; each further index is that of a nested message. Raises BadPrefix."""
+    return _read_indexes(value)[0] or (0,)
+
+
+def _read_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     count, position = _varint(value, PREFIX_BYTES)
+    indexes = []
     for _ in range(count):
-        _, position = _varint(value, position)
-    return value[position:]
+        index, position = _varint(value, position)
+        indexes.append(index)
+    return tuple(indexes), position
 
 
 def _varint(value: bytes, position: int) -> tuple[int, int]:
