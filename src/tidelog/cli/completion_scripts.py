@@ -72,13 +72,14 @@ def zsh_script(root: Command) -> str:
         described = [(each.path[-1], each.help) for each in command.commands]
         described += [(value, "") for value in command.arguments]
         described += [(option.names[-1], option.help) for option in command.options]
-        lines += [f"  words_=({' '.join(_zsh_word(*each) for each in described)})", "  ;;"]
+        files = ["  files_=yes"] if command.takes_files else []
+        lines += [f"  words_=({' '.join(_zsh_word(*each) for each in described)})", *files, "  ;;"]
         cases += lines
     return f"""\
 #compdef tidelog
 # zsh completion of tidelog. Put it into a directory of $fpath: tidelog completion zsh > ~/.zfunc/_tidelog
 _tidelog() {{
-  local path_="" word_ words_ previous_=${{words[CURRENT-1]}}
+  local path_="" files_="" word_ words_ previous_=${{words[CURRENT-1]}}
   for word_ in ${{words[2,CURRENT-1]}}; do
     case "$path_ $word_" in
       @PATHS@) path_="$path_ $word_" ;;
@@ -90,7 +91,7 @@ _tidelog() {{
   case "$path_" in
 {_indented(cases, 4)}
   esac
-  _describe 'tidelog' words_ || _files
+  _describe 'tidelog' words_ || [[ -z $files_ ]] || _files
 }}
 if [ "$funcstack[1]" = "_tidelog" ]; then _tidelog "$@"; else compdef _tidelog tidelog; fi
 """
@@ -140,7 +141,7 @@ def _fish_option(option: Option) -> str:
     names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
     value = ""
     if option.takes_value:
-        value = " -r" + (f" -a '{' '.join(option.values)}'" if option.values else " -F" if option.takes_file else "")
+        value = " -r -F" if option.takes_file else " -x" + (f" -a '{' '.join(option.values)}'" if option.values else "")
     return f"{names}{value} -d {_fish_text(option.help)}"
 
 
