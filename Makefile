@@ -79,8 +79,9 @@ siege: $(DEV) ## Attack three brokers with requests and connections that nobody 
 simulate: $(RUNTIME) ## Run simulated clusters under faults (SEEDS=100 FIRST=1 PROCESSES=2); a seed that fails is told with the command to repeat it
 	@$(BIN)/tidelog simulate --seeds $(SEEDS) --first $(FIRST) --processes $(PROCESSES)
 
-docs: $(DEV) ## Generate the reference pages again
+docs: $(DEV) ## Generate the reference pages again, and build the documentation site (site/index.html)
 	@$(BIN)/python -m tools.settings_reference && $(BIN)/python -m tools.metrics_reference && $(BIN)/python -m tools.states_reference && $(BIN)/python -m tools.spark_options_reference
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict && echo "Built: site/index.html"
 
 lock: $(DEV) ## Choose the pinned versions anew
 	@$(PIP) install uv
@@ -94,7 +95,7 @@ $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --gene
 endef
 
 clean: ## Remove everything that was installed or cached; data stays
-	rm -rf $(VENV) src/tidelog/kernels/_compiled .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf $(VENV) src/tidelog/kernels/_compiled .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
