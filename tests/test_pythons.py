@@ -1,0 +1,68 @@
+"""Other versions of Python, where they are installed: a cluster, a client and the simulator run without a warning."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OTHERS = [version for version in ("3.11", "3.12", "3.13", "3.14") if not sys.version.startswith(f"{version}.")]
+TIME_LIMIT_S = 600
+CLUSTER_AND_CLIENT = """
+import asyncio
+from tidelog.client import Consumer, Producer
+from tidelog.testing import Cluster
+
+async def main(bootstrap):
+    async with Producer(bootstrap) as producer:
+        await producer.send("tides", b"high", key=b"k")
+    async with Consumer(bootstrap, "tides", start="earliest") as consumer:
+        async for record in consumer:
+            print(record.value.decode())
+            break
+
+with Cluster(brokers=3) as kafka:
+    asyncio.run(main(kafka.bootstrap_servers))
+"""
+
+
+def _interpreter(version: str) -> str | None:
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which(f"python{version}"), *map(str, pyenv.glob(f"{version}.*/bin/python"))]
+    for candidate in filter(None, candidates):
+        ended = subprocess.run([candidate, "-c", "import venv"], capture_output=True, timeout=60, check=False)
+        if ended.returncode == 0:
+            return candidate
+    return None
+
+
+def _run(*command: str | Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TIDELOG_KERNELS": "interpreted"}
+    ended = subprocess.run(
+        list(map(str, command)),
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.timeout(TIME_LIMIT_S)
+@pytest.mark.parametrize("version", OTHERS)
+def test_brokers_and_client_run(version: str, tmp_path: Path) -> None:
+    interpreter = _interpreter(version)
+    if interpreter is None:
+        pytest.skip(f"Python {version} is not installed")
+    _run(interpreter, "-m", "venv", tmp_path)
+    python = tmp_path / "bin" / "python"
+    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--require-hashes")
+    _run(python, *pip, "-r", ROOT / "requirements" / "runtime.lock")
+    assert "no invariant was violated" in _run(python, "-W", "error", "-m", "tidelog", "simulate", "--seeds", "2")
+    assert _run(python, "-W", "error", "-c", CLUSTER_AND_CLIENT) == "high\n"
