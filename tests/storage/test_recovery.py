@@ -458,6 +458,25 @@ def test_recovery_forgets_epochs_that_the_log_does_not_have() -> None:
     assert loaded(log, recovery_point=5).leader_epochs.starts == (EpochEntry(5, 0), EpochEntry(7, 4))
 
 
+@pytest.mark.parametrize(
+    "flipped", [EpochEntry(3, 4), EpochEntry(7, 4), EpochEntry(4, 5), EpochEntry(4, 3), EpochEntry(4, 0)]
+)
+def test_flipped_epochs_of_the_checkpoint_are_not_taken_for_those_of_earlier_segments(flipped: EpochEntry) -> None:
+    """The file has no CRC, and is rewritten without a sync when an epoch begins."""
+    disk = MemoryDisk()
+    log = new_log(disk, settings=TopicSettings(segment_bytes=200))
+    for epoch in (2, 2, 2, 2, 4, 4, 4, 8, 8, 8):
+        append(log, b"x" * 60, leader_epoch=epoch)
+    asyncio.run(log.flush())
+    starts, recovery_point = log.leader_epochs.starts, log.segments[-1].base_offset
+    assert starts == (EpochEntry(2, 0), EpochEntry(4, 4), EpochEntry(8, 7))
+    path = "/data/orders-0/leader-epoch-checkpoint"
+    write_epochs(disk, path, [EpochEntry(2, 0), flipped, EpochEntry(8, 7)])
+    again = loaded(log, recovery_point=recovery_point)
+    assert again.leader_epochs.starts == starts
+    assert len(all_records(again)) == 10
+
+
 def test_a_clean_start_forgets_epochs_behind_the_end_of_the_log() -> None:
     disk = MemoryDisk()
     log = new_log(disk)

@@ -16,7 +16,7 @@ from tidelog.storage.partition_files import PartitionFiles, tidy_and_list
 from tidelog.storage.partition_metadata import read_topic_id, write_topic_id
 from tidelog.storage.producer_snapshots import ProducerSnapshots, replay_segments
 from tidelog.storage.producer_state import ProducerStateManager
-from tidelog.storage.recovery import ExpectedEpochs, rebuild_leader_epochs, recover_segment
+from tidelog.storage.recovery import ExpectedEpochs, has_epochs_of, rebuild_leader_epochs, recover_segment
 from tidelog.storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment
 from tidelog.types import TopicPartition, Uuid
 
@@ -205,6 +205,7 @@ class _Loading:
         if first > 0:
             self.segments[first - 1].repair_indexes()
         end_offset = self.segments[first].base_offset
+        self._check_leader_epochs(self.segments[:first])
         expected_epochs = ExpectedEpochs(LeaderEpochs(list(self.leader_epochs.starts)), recovery_point)
         # The checkpoint may lack a truncation. The recovered batches provide their epochs again.
         self.leader_epochs.truncate_from_end(end_offset)
@@ -232,6 +233,15 @@ class _Loading:
                 self.snapshots.take_snapshot(self.producers, self.segments[number + 1].base_offset)
         self.producers.end_offset = end_offset
         return end_offset
+
+    def _check_leader_epochs(self, segments: list[Segment]) -> None:
+        """Compare the checkpoint with segments that are not recovered. The others provide their epochs again."""
+        if not self.has_epochs or has_epochs_of(segments, self.leader_epochs):
+            return
+        logger.warning("rebuilding leader epochs that differ from the log path=%s", self.path)
+        self.has_epochs = False
+        self.leader_epochs.clear()
+        rebuild_leader_epochs(segments, self.leader_epochs)
 
     def _has_lost_end(self, end_offset: int, next_base_offset: int) -> bool:
         """Whether a segment has lost whole batches at its end: the next one does not begin where it ends.

@@ -1,7 +1,9 @@
 """Segment recovery after a crash: checks batches after the recovery point, up to the first corrupt one (R6)."""
 
 import logging
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from tidelog.config.topic import TopicSettings
@@ -21,6 +23,11 @@ from tidelog.storage.segment import LOG_SUFFIX, SCAN_BYTES, Segment
 from tidelog.types import NO_LEADER_EPOCH
 
 logger = logging.getLogger(__name__)
+
+MAX_CHECKED_EPOCHS = 100
+"""Checkpointed epochs that are compared with the log after a crash, the latest ones. More would take long to find."""
+
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 class CorruptBatch(Exception):
@@ -148,6 +155,23 @@ def _check_place(header: BatchHeader, expected_offset: int, last_possible_offset
         raise CorruptBatch(f"base offset {header.base_offset} where {expected_offset} should follow")
     if header.last_offset > last_possible_offset:
         raise CorruptBatch(f"offset {header.last_offset} is beyond the last one that the segment can hold")
+
+
+def has_epochs_of(segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> bool:
+    """Whether the batches around the start of each checkpointed epoch belong to the epochs that the checkpoint names.
+
+    A crash may flip a digit of the checkpoint: it has no CRC, and is rewritten without a sync when an epoch begins.
+    """
+    for _, start_offset in leader_epochs.starts[-MAX_CHECKED_EPOCHS:]:
+        for offset in (start_offset - 1, start_offset):
+            number = bisect_right(segments, offset, key=_BASE_OFFSET) - 1
+            place = segments[number].find_batch(offset) if number >= 0 else None
+            if place is None:
+                continue  # not in these segments, or compacted away
+            expected = leader_epochs.epoch_at(max(offset, place.base_offset))
+            if expected not in (NO_LEADER_EPOCH, segments[number].header_at(place.position).leader_epoch):
+                return False
+    return True
 
 
 def rebuild_leader_epochs(segments: list[Segment], leader_epochs: LeaderEpochs) -> None:
