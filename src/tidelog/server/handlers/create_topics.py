@@ -29,7 +29,7 @@ from tidelog.server.services import Services
 from tidelog.types import NO_BROKER
 
 STRICT_QUOTA_FROM_VERSION = 6
-MAX_TOPICS_WITH_SETTINGS = 2000
+MAX_TOPICS_WITH_SETTINGS = 1000
 """Responses with more topics leave out the configs, which are encoded for each topic: DescribeConfigs has them."""
 
 
