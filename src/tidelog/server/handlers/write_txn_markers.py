@@ -6,7 +6,8 @@ Kafka's tools send it for administrators. Coordinators of Apache Kafka cannot pr
 brokers no proof is needed. A repeated marker is harmless, so that senders without a response retry.
 """
 
-from collections.abc import Coroutine
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any
 
 from tidelog.cluster.topic_names import GROUP_TOPIC
@@ -37,6 +38,7 @@ from tidelog.runtime.delayed_reply import DelayedReply
 from tidelog.runtime.purgatory import Watchers
 from tidelog.server.commit_waits import CommitWait
 from tidelog.server.dispatch import RequestContext
+from tidelog.server.sliced_requests import MANY
 from tidelog.storage.validation import AppendOrigin
 from tidelog.store.interface import StoreError
 
@@ -44,6 +46,7 @@ EPOCH_PER_TRANSACTION_FROM_VERSION = 2
 """Version of transactions, not of the API: the marker has a higher producer epoch than its transaction (KIP-890)."""
 
 COMMIT_TIMEOUT_S = 30.0
+BROKER_MARKERS_AT_ONCE = 20
 COORDINATOR_IS_AWAY = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
 
 
@@ -69,14 +72,39 @@ def handle_write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> Deferred[WriteTxnMarkersResponse] | Coroutine[Any, Any, WriteTxnMarkersResponse]:
     is_proved = context.session.is_only_for_brokers or context.is_from_broker(request.broker_id, request.broker_epoch)
-    if is_proved or not any(marker.transaction_result for marker in request.markers):
-        return _write_all(request, context, may_commit=is_proved)
-    return _write_if_store_permits(request, context)
+    if not is_proved and any(marker.transaction_result for marker in request.markers):
+        return _write_if_store_permits(request, context)
+    if sum(len(topic.partition_indexes) for marker in request.markers for topic in marker.topics) > MANY:
+        return _write_in_slices(request, context, may_commit=is_proved)
+    written = _Written(context, may_commit=is_proved)
+    return written.answer_with(request, [written.write(*each) for each in _markers_of(request)])
 
 
 async def _write_if_store_permits(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
     may_commit = context.session.is_inter_broker and await _is_permitted_by_store(request, context)
-    return await _write_all(request, context, may_commit=may_commit).wait()
+    return await _write_in_slices(request, context, may_commit=may_commit)
+
+
+async def _write_in_slices(
+    request: WriteTxnMarkersRequest, context: RequestContext, *, may_commit: bool
+) -> WriteTxnMarkersResponse:
+    """Each marker is one step, with other work in between. Requests of brokers do not queue behind clients."""
+    written = _Written(context, may_commit=may_commit)
+    results = []
+    for number, each in enumerate(_markers_of(request), 1):
+        results.append(written.write(*each))
+        if not context.connection.is_privileged:
+            await context.services.turns.yield_turn()
+        elif number % BROKER_MARKERS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return await written.answer_with(request, results).wait()
+
+
+def _markers_of(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, str, int]]:
+    for marker in request.markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                yield marker, topic.name, index
 
 
 async def _is_permitted_by_store(request: WriteTxnMarkersRequest, context: RequestContext) -> bool:
@@ -90,25 +118,23 @@ async def _is_permitted_by_store(request: WriteTxnMarkersRequest, context: Reque
     return is_registered or any(not broker.directory_ids for broker in brokers.values())  # only Tidelog's have ids
 
 
-def _write_all(
-    request: WriteTxnMarkersRequest, context: RequestContext, *, may_commit: bool
-) -> Deferred[WriteTxnMarkersResponse]:
-    written = _Written(context, may_commit=may_commit)
-    response = WriteTxnMarkersResponse(
+def _response(
+    request: WriteTxnMarkersRequest, results: Iterable[WritableTxnMarkerPartitionResult]
+) -> WriteTxnMarkersResponse:
+    """`results`: of each partition, in the order of the request."""
+    rest = iter(results)
+    return WriteTxnMarkersResponse(
         [
             WritableTxnMarkerResult(
                 marker.producer_id,
                 [
-                    WritableTxnMarkerTopicResult(
-                        topic.name, [written.write(marker, topic.name, index) for index in topic.partition_indexes]
-                    )
+                    WritableTxnMarkerTopicResult(topic.name, [next(rest) for _ in topic.partition_indexes])
                     for topic in marker.topics
                 ],
             )
             for marker in request.markers
         ]
     )
-    return written.answer_with(response)
 
 
 class _Written:
@@ -184,7 +210,10 @@ class _Written:
             reply=ended,
         )
 
-    def answer_with(self, response: WriteTxnMarkersResponse) -> Deferred[WriteTxnMarkersResponse]:
+    def answer_with(
+        self, request: WriteTxnMarkersRequest, results: list[WritableTxnMarkerPartitionResult]
+    ) -> Deferred[WriteTxnMarkersResponse]:
+        response = _response(request, results)
         return gather([self._committed(), *self._of_groups]).map(lambda _: response)
 
     def _committed(self) -> Deferred[None]:
@@ -192,7 +221,7 @@ class _Written:
         if all(wait.is_over() for wait in self._waits):
             operation.on_completed()
             return operation.reply
-        watched = [wait.partition.watchers for wait in self._waits]
+        watched = {id(wait.partition): wait.partition.watchers for wait in self._waits}.values()
         return operation.wait_in(self._services.purgatory, watched, COMMIT_TIMEOUT_S)
 
 
