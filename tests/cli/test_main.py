@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.process import tidelog
 from tidelog import __version__
+from tidelog.cli import broker_process
 from tidelog.config.listeners import host_and_port
 
 
@@ -96,6 +97,11 @@ Broker.start = fail
 asyncio.run(broker_process._serve(None))"""
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stderr.splitlines()[-1] == "tidelog broker: 0.001"
+
+
+def test_a_collection_of_young_objects_looks_at_a_bounded_number_of_them() -> None:
+    young, times, _ = broker_process.GARBAGE_COLLECTION_THRESHOLDS
+    assert young * times <= 100_000
 
 
 def test_addresses_can_be_pasted_also_for_ipv6() -> None:

@@ -163,11 +163,11 @@ def _offsets_in_transactions(attacker: Attacker) -> None:
     at_coordinator(attacker, "g").ask_repeatedly(request, 3)
 
 
-@attack("false-markers", "WriteTxnMarkers of one partition, 8,000 times, by somebody who is no broker")
+@attack("false-markers", "WriteTxnMarkers that abort a transaction of one partition, of 5,000 producers")
 def _false_markers(attacker: Attacker) -> None:
     topics = [WritableTxnMarkerTopic(attacker.target.topic, [attacker.target.partition])]
     markers = [
-        WritableTxnMarker(number, 0, transaction_result=True, topics=topics, coordinator_epoch=0)
+        WritableTxnMarker(number, 0, transaction_result=False, topics=topics, coordinator_epoch=0)
         for number in range(attacker.scaled(5_000))
     ]
     attacker.ask_repeatedly(WriteTxnMarkersRequest(markers=markers), 1)
@@ -197,13 +197,14 @@ def _nested_offsets(attacker: Attacker) -> None:
     attacker.ask_repeatedly(OffsetFetchRequest(groups=groups), 8)
 
 
-@attack("long-settings", "IncrementalAlterConfigs that only checks a setting of 5 MB")
+@attack("long-settings", "IncrementalAlterConfigs that only checks a setting of 32 KB, 100 times")
 def _long_settings(attacker: Attacker) -> None:
-    values = [",".join(f"{index}:{index}" for index in range(attacker.scaled(400_000))), "a" * 5_000_000]
+    values = [",".join(f"{index}:{index}" for index in range(2_500)), "a" * LONG]
     keys = ["leader.replication.throttled.replicas", "compression.type", "cleanup.policy"]
-    data = b""
-    for key in keys:
-        for value in values:
-            resource = AlterConfigsResource(CONFIG_OF_TOPIC, attacker.target.topic, [AlterableConfig(key, 0, value)])
-            data += frame(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True), 1)
-    attacker.push(attacker.connections(3), data, repeat=True, reads=True)
+    configs = [AlterableConfig(key, 0, value) for key in keys for value in values]
+    resources = [
+        AlterConfigsResource(CONFIG_OF_TOPIC, attacker.target.topic, [config])
+        for config in configs
+        for _ in range(attacker.scaled(16))
+    ]
+    attacker.ask_repeatedly(IncrementalAlterConfigsRequest(resources=resources, validate_only=True), 1)
