@@ -115,13 +115,16 @@ class StateMap(dict[Subject, State]):
         """Move all subjects whose transition is legal. Returns their earlier states, and the illegal transitions."""
         moved: dict[Subject, State] = {}
         rejected: list[IllegalTransition] = []
+        legal: State | None = None  # a state that was checked: thousands of subjects come from the same one
         for subject in subjects:
             before = self.get(subject, self.absent)
-            try:
-                self.history.check(self.table, subject, before, target, reason)
-            except IllegalTransition as illegal:
-                rejected.append(illegal)
-                continue
+            if before is not legal:
+                try:
+                    self.history.check(self.table, subject, before, target, reason)
+                except IllegalTransition as illegal:
+                    rejected.append(illegal)
+                    continue
+                legal = before
             moved[subject] = before
             if before is not target:
                 self.history.record(subject, before, target, reason)

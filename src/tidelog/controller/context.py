@@ -130,13 +130,25 @@ class ControllerContext:
         for topic in self.topics.values():
             yield from topic
 
+    # The scans below make a TopicPartition only for what they find: every change of a broker makes all of them, and a
+    # broker has few of the partitions of a large cluster.
+
     def partitions_on(self, brokers: AbstractSet[BrokerId]) -> list[TopicPartition]:
-        return [each for each, partition in self.partitions() if not brokers.isdisjoint(partition.replicas)]
+        return [
+            TopicPartition(topic.name, partition.index)
+            for topic in self.topics.values()
+            for partition in topic.partitions
+            if not brokers.isdisjoint(partition.replicas)
+        ]
 
     def replicas_on(self, brokers: AbstractSet[BrokerId]) -> list[Replica]:
+        if not brokers:
+            return []
         return [
-            Replica(topic_partition, broker_id)
-            for topic_partition, partition in self.partitions()
+            Replica(TopicPartition(topic.name, partition.index), broker_id)
+            for topic in self.topics.values()
+            for partition in topic.partitions
+            if not brokers.isdisjoint(partition.replicas)
             for broker_id in partition.replicas
             if broker_id in brokers
         ]
@@ -146,18 +158,23 @@ class ControllerContext:
 
     def reassigning(self) -> list[TopicPartition]:
         return [
-            each
-            for each, partition in self.partitions()
-            if partition.is_being_reassigned and not self.is_being_deleted(each)
+            TopicPartition(topic.name, partition.index)
+            for topic in self.topics.values()
+            if topic.name not in self.topics_to_delete
+            for partition in topic.partitions
+            if partition.adding_replicas or partition.removing_replicas
         ]
 
     def removed_replicas(self, brokers: AbstractSet[BrokerId]) -> list[Replica]:
         """On these brokers: logs of earlier assignments that are still to be deleted (R37)."""
         return [
-            Replica(topic_partition, broker_id)
-            for topic_partition, partition in self.partitions()
+            Replica(TopicPartition(topic.name, partition.index), broker_id)
+            for topic in self.topics.values()
+            if topic.name not in self.topics_to_delete
+            for partition in topic.partitions
+            if partition.removed_replicas
             for broker_id in partition.removed_replicas
-            if broker_id in brokers and not self.is_being_deleted(topic_partition)
+            if broker_id in brokers
         ]
 
     def is_online(self, replica: Replica) -> bool:

@@ -2,7 +2,7 @@
 
 # Core: no clock, no I/O, no await.
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tidelog.cluster.image import BrokerRegistration, PartitionRegistration
@@ -58,16 +58,22 @@ class RequestBatch:
         self._listener_name = listener_name
         self._leader_and_isr: dict[BrokerId, dict[_Topic, dict[int, LeaderAndIsrPartitionState]]] = {}
         self._stops: dict[BrokerId, dict[_Topic, dict[int, _Stop]]] = {}
-        self._metadata: dict[BrokerId, _Metadata] = {}
+        self._metadata: list[tuple[frozenset[BrokerId], _Metadata]] = []
+        """In order, each with the brokers that get it: a copy per broker would cost partitions times brokers."""
         self._whole_cluster_brokers: set[BrokerId] = set()
 
     def add_leader_and_isr(
         self, brokers: Iterable[BrokerId], topic: str, topic_id: Uuid, partition: PartitionRegistration, *, is_new: bool
     ) -> None:
+        named, index = _Topic(topic, topic_id), partition.index
+        built: dict[bool, LeaderAndIsrPartitionState] = {}
         for broker_id in brokers:
-            states = self._leader_and_isr.setdefault(broker_id, {}).setdefault(_Topic(topic, topic_id), {})
-            earlier = states.get(partition.index)
-            states[partition.index] = _leadership(partition, is_new or (earlier is not None and earlier.is_new))
+            states = self._leader_and_isr.setdefault(broker_id, {}).setdefault(named, {})
+            earlier = states.get(index)
+            is_created = is_new or (earlier is not None and earlier.is_new)
+            if is_created not in built:
+                built[is_created] = _leadership(partition, is_created)
+            states[index] = built[is_created]
 
     def add_stop_replica(
         self,
@@ -93,14 +99,14 @@ class RequestBatch:
         is_whole_cluster: bool = False,
     ) -> None:
         """Without topics, only the live brokers are sent. `is_whole_cluster`: there are no other topics."""
-        brokers = tuple(brokers)
-        targets = [self._metadata.setdefault(broker_id, {}) for broker_id in brokers]
+        receivers = frozenset(brokers)
+        if not self._metadata or self._metadata[-1][0] != receivers:
+            self._metadata.append((receivers, {}))
+        _receivers, metadata = self._metadata[-1]
         for name, topic_id, partition in topics:
-            topic = _Topic(name, topic_id)
-            for metadata in targets:
-                metadata.setdefault(topic, {})[partition.index] = partition
+            metadata.setdefault(_Topic(name, topic_id), {})[partition.index] = partition
         if is_whole_cluster:
-            self._whole_cluster_brokers.update(brokers)
+            self._whole_cluster_brokers.update(receivers)
 
     def build(self, live_brokers: Mapping[BrokerId, BrokerRegistration]) -> list[tuple[BrokerId, Request]]:
         """Requests to live brokers. LeaderAndIsr comes first: leaders must know their role before clients do."""
@@ -145,20 +151,25 @@ class RequestBatch:
         return found
 
     def _build_metadata(self, live_brokers: Mapping[BrokerId, BrokerRegistration]) -> list[tuple[BrokerId, Request]]:
+        """Brokers that get the same metadata share the states: they are built once, and encoded once."""
         brokers = [_described(broker) for broker in live_brokers.values()]
-        built: list[tuple[_Metadata, list[UpdateMetadataTopicState]]] = []
+        built: dict[tuple[int, ...], list[UpdateMetadataTopicState]] = {}
         requests: list[tuple[BrokerId, Request]] = []
-        for broker_id, metadata in self._metadata.items():
-            if broker_id in live_brokers:
-                request = UpdateMetadataRequest(
-                    controller_id=self._controller_id,
-                    type=WHOLE_CLUSTER if broker_id in self._whole_cluster_brokers else 0,
-                    controller_epoch=self._controller_epoch,
-                    broker_epoch=live_brokers[broker_id].epoch,
-                    topic_states=_shared_states(metadata, built, live_brokers),
-                    live_brokers=brokers,
-                )
-                requests.append((broker_id, request))
+        for broker_id, broker in live_brokers.items():
+            numbers = tuple(number for number, (receivers, _) in enumerate(self._metadata) if broker_id in receivers)
+            if not numbers:
+                continue
+            if numbers not in built:
+                built[numbers] = _states(_merged([self._metadata[each][1] for each in numbers]), live_brokers)
+            request = UpdateMetadataRequest(
+                controller_id=self._controller_id,
+                type=WHOLE_CLUSTER if broker_id in self._whole_cluster_brokers else 0,
+                controller_epoch=self._controller_epoch,
+                broker_epoch=broker.epoch,
+                topic_states=built[numbers],
+                live_brokers=brokers,
+            )
+            requests.append((broker_id, request))
         return requests
 
     def _build_stops(self, live_brokers: Mapping[BrokerId, BrokerRegistration]) -> list[tuple[BrokerId, Request]]:
@@ -206,23 +217,24 @@ def _epochs(replicas: Iterable[BrokerId], epochs: Mapping[BrokerId, int]) -> lis
     return [epochs.get(each, UNKNOWN_EPOCH) for each in replicas]
 
 
-def _shared_states(
-    metadata: _Metadata,
-    built: list[tuple[_Metadata, list[UpdateMetadataTopicState]]],
-    live_brokers: Mapping[BrokerId, BrokerRegistration],
-) -> list[UpdateMetadataTopicState]:
-    """Metadata that is equal for several brokers is built once."""
-    for earlier, states in built:
-        if earlier == metadata:
-            return states
-    states = [
+def _merged(added: Sequence[_Metadata]) -> _Metadata:
+    """Of several states of one partition the last."""
+    if len(added) == 1:
+        return added[0]
+    merged: _Metadata = {}
+    for metadata in added:
+        for topic, partitions in metadata.items():
+            merged.setdefault(topic, {}).update(partitions)
+    return merged
+
+
+def _states(metadata: _Metadata, live_brokers: Mapping[BrokerId, BrokerRegistration]) -> list[UpdateMetadataTopicState]:
+    return [
         UpdateMetadataTopicState(
             topic.name, topic.topic_id, [_metadata(partition, live_brokers) for partition in partitions.values()]
         )
         for topic, partitions in metadata.items()
     ]
-    built.append((metadata, states))
-    return states
 
 
 def _metadata(

@@ -29,6 +29,20 @@ class QueriedLog(NamedTuple):
     query: LogEndQuery
 
 
+def is_plain_success(request: LeaderAndIsrRequest, response: Response) -> bool:
+    """Whether the broker has accepted every partition of the request: cheaper than the event that would say so."""
+    assert isinstance(response, LeaderAndIsrResponse)
+    accepted: dict[Uuid, set[int]] = {}
+    for topic in response.topics:
+        if any([each.error_code for each in topic.partition_errors]):  # noqa: C419 - a third of the time
+            return False
+        accepted.setdefault(topic.topic_id, set()).update([each.partition_index for each in topic.partition_errors])
+    return response.error_code == NO_ERROR and all(
+        accepted.get(topic.topic_id, set()).issuperset([each.partition_index for each in topic.partition_states])
+        for topic in request.topic_states
+    )
+
+
 def leader_and_isr_response_event(broker_id: BrokerId, request: LeaderAndIsrRequest, response: Response) -> Event:
     """Replicas with an offline log directory, healthy replicas, and replicas to send again.
 

@@ -17,6 +17,7 @@ from tidelog.controller.request_batch import RequestBatch
 from tidelog.controller.response_events import (
     QueriedLog,
     deletions_in,
+    is_plain_success,
     leader_and_isr_response_event,
     log_ends_response_event,
     stop_replica_response_event,
@@ -188,15 +189,20 @@ class ControllerTerm:
 
     def _response_handler(self, broker_id: BrokerId, request: Request) -> Callable[[Response], None] | None:
         if isinstance(request, LeaderAndIsrRequest):
-            return lambda response: self._put_response_event(
-                leader_and_isr_response_event(broker_id, request, response)
-            )
+            return lambda response: self._on_leader_and_isr_response(broker_id, request, response)
         if isinstance(request, StopReplicaRequest):
             attempt = self._record_attempt(broker_id, request)
             return lambda response: self._put_response_event(
                 stop_replica_response_event(broker_id, request, response, attempt)
             )
         return None
+
+    def _on_leader_and_isr_response(
+        self, broker_id: BrokerId, request: LeaderAndIsrRequest, response: Response
+    ) -> None:
+        # Without earlier errors a success contains nothing new, which is the usual case.
+        if self._has_seen_errors or not is_plain_success(request, response):
+            self._put_response_event(leader_and_isr_response_event(broker_id, request, response))
 
     def _record_attempt(self, broker_id: BrokerId, request: StopReplicaRequest) -> int:
         """R43: only the response to the latest StopReplica counts for the replicas that it deletes."""
