@@ -50,7 +50,7 @@ KAFKA_3_9_SETTINGS = {
     "zookeeper.connect",
     "zookeeper.connection.timeout.ms",
     "zookeeper.session.timeout.ms",
-}
+} | {name for name in settings_of(BrokerSettings) if name.startswith("zookeeper.ssl.")}
 
 
 NOT_COMPARED = {"security.inter.broker.protocol"} | ssl_setting_names() | sasl_setting_names()

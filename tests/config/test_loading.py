@@ -79,7 +79,7 @@ def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureF
         "principal.builder.class=x.Builder",
         "delegation.token.secret.key=secret",
         "zookeeper.set.acl=true",
-        "zookeeper.ssl.client.enable=true",
+        "zookeeper.ssl.crl.enable=true",
         "create.topic.policy.class.name=x.Policy",
     ],
 )

@@ -173,7 +173,12 @@ def test_users_quotas_and_permissions_survive_the_loss_of_the_store() -> None:
             await admin.ask(AlterUserScramCredentialsRequest(upsertions=[added]), 0, AlterUserScramCredentialsResponse)
             creation = AclCreation(2, "orders", 3, "User:alice", "*", 4, 3)
             await admin.ask(CreateAclsRequest(creations=[creation]), 3, CreateAclsResponse)
-            for parts in ({"user": "al/ice"}, {"user": "bob", "client-id": None}, {"ip": "10.0.0.1"}):
+            entities: list[dict[str, str | None]] = [
+                {"user": "al/ice"},
+                {"user": "bob", "client-id": None},
+                {"ip": "10.0.0.1"},
+            ]
+            for parts in entities:
                 key = "connection_creation_rate" if "ip" in parts else "producer_byte_rate"
                 assert await alter(admin, parts, **{key: 1000}) == 0
             quotas, salt = await describe(admin), await salt_of(world, "nobody")

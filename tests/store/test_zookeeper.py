@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
-from tests.store.zookeeper import running_zookeeper
+from tests.certificates import Authority, Certificate
+from tests.store.zookeeper import Proxy, running_zookeeper
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.ssl import SslSettings
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.disk import SystemDisk
+from tidelog.runtime.tls_context import server_context
 from tidelog.runtime.workers import ThreadWorkers
 from tidelog.store.interface import Create, Node, RequestTooLarge, StoreError, StoreUnavailable, WatchEvent, WatchKind
 from tidelog.store.kazoo_session import KazooSession
@@ -65,6 +68,44 @@ def test_a_chroot_that_is_no_path_is_named(chroot: str) -> None:
     async def scenario() -> None:
         with pytest.raises(StoreError, match=r"zookeeper\.connect=h:1/.*: not a path of a node"):
             await ZooKeeperStore.open(f"h:1{chroot}", SystemClock(), ThreadWorkers("store", 1))
+
+    run(scenario)
+
+
+def test_tls_with_certificates_on_both_sides(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+    """TLS ends at a proxy before the server, which asks for a certificate as ZooKeeper does."""
+    authority = Authority(tmp_path)
+    server, broker, foreign = authority.sign("server"), authority.sign("broker"), Authority(tmp_path, "x").sign("y")
+    context = server_context(SslSettings(**server.ssl_settings, ssl_client_auth="required"))  # type: ignore[arg-type]
+
+    async def opened(port: int, own: Certificate, trusted: Path, host: str = "127.0.0.1") -> None:
+        settings = BrokerSettings(
+            zookeeper_connect=f"{host}:{port}",
+            zookeeper_connection_timeout_ms=10_000 if own is broker and trusted == broker.authority else 500,
+            zookeeper_ssl_client_enable=True,
+            zookeeper_ssl_keystore_location=str(own.location),
+            zookeeper_ssl_truststore_location=str(trusted),
+        )
+        workers = ThreadWorkers("store", 2)
+        try:
+            store = await open_store(settings, SystemDisk(), SystemClock(), workers)
+            await store.create("/secured", b"x" * 500_000)
+            assert len((await store.get("/secured")).data) == 500_000
+            await store.delete("/secured")
+            await store.close()
+        finally:
+            workers.close()
+
+    async def scenario() -> None:
+        proxy = Proxy(zookeeper.port)
+        await proxy.start(context)
+        await opened(proxy.port, broker, broker.authority)
+        for own, trusted in ((foreign, broker.authority), (broker, foreign.authority)):
+            with pytest.raises(StoreUnavailable):
+                await opened(proxy.port, own, trusted)
+        with pytest.raises(StoreUnavailable, match=r"^zookeeper\.ssl: cannot read /nowhere: No such file"):
+            await opened(proxy.port, broker, Path("/nowhere"))
+        await proxy.close()
 
     run(scenario)
 

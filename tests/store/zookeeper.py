@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,8 +40,9 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: of connections of the client; the server is reached without."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=tls)
 
     @property
     def port(self) -> int:

@@ -95,11 +95,7 @@ _NAMES = """
     transaction.two.phase.commit.enable unclean.leader.election.interval.ms unstable.api.versions.enable
     unstable.feature.versions.enable zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests
     zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size zookeeper.set.acl
-    zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
-    zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
-    zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
-    zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
-    zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+    zookeeper.ssl.crl.enable zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol
 """
 
 _DYNAMIC_NAMES = """

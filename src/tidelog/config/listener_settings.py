@@ -14,13 +14,14 @@ from tidelog.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
-from tidelog.config.sasl import SASL_PROTOCOLS, SaslSettings, jaas_of, with_sasl_overrides
+from tidelog.config.sasl import SASL_PROTOCOLS, jaas_of, with_sasl_overrides
 from tidelog.config.setting import setting
 from tidelog.config.ssl import with_overrides
+from tidelog.config.zookeeper_tls import ZooKeeperTlsSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class ListenerSettings(SaslSettings):
+class ListenerSettings(ZooKeeperTlsSettings):
     inter_broker_listener_name: str | None = setting(
         default=None, doc="The listener for connections between brokers; default: the first unencrypted one."
     )

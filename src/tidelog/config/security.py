@@ -24,9 +24,9 @@ HARMLESS_VALUES: Mapping[str, frozenset[str]] = {
     "ssl.protocol": frozenset({"tls", "tlsv1.2", "tlsv1.3"}),
     "ssl.trustmanager.algorithm": frozenset({"pkix"}),
     "zookeeper.set.acl": frozenset({"false"}),
-    "zookeeper.ssl.client.enable": frozenset({"false"}),
     "zookeeper.ssl.crl.enable": frozenset({"false"}),
     "zookeeper.ssl.ocsp.enable": frozenset({"false"}),
+    "zookeeper.ssl.protocol": frozenset({"tls", "tlsv1.2", "tlsv1.3"}),
 }
 """Values that request no protection, in any case of letters: a broker without security satisfies them."""
 

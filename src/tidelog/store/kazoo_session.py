@@ -6,6 +6,7 @@ never overtakes the response to the request that set the watch.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
@@ -44,10 +45,13 @@ class SessionOwner(Protocol):
 
 
 class KazooSession:
-    def __init__(self, hosts: str, session_timeout_ms: int, owner: SessionOwner) -> None:
+    def __init__(
+        self, hosts: str, session_timeout_ms: int, owner: SessionOwner, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
+        """`tls` makes the context of each connection: certificates may be exchanged meanwhile."""
         self._owner = owner
         self._queue = _LoopQueue(asyncio.get_running_loop())
-        self._handler = _LoopHandler(self._queue)
+        self._handler = _LoopHandler(self._queue, tls)
         self.client = KazooClient(
             hosts=hosts,
             timeout=session_timeout_ms / 1000,
@@ -150,8 +154,9 @@ class _LoopQueue:
 class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler without worker threads."""
 
-    def __init__(self, queue: _LoopQueue) -> None:
+    def __init__(self, queue: _LoopQueue, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         super().__init__()
+        self._tls = tls
         self.callback_queue = self.completion_queue = queue
         self._running = True
         self._link: Callable[[Any], None] | None = None
@@ -174,6 +179,17 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         if link is not None:
             result.rawlink(link)
         return result
+
+    def create_connection(self, *arguments: Any, hostname: str | None = None, **options: Any) -> Any:
+        """With our own TLS context instead of kazoo's: PKCS#12, versions and ciphers, names of hosts."""
+        connection = super().create_connection(*arguments, hostname=hostname, **options)
+        if self._tls is None:
+            return connection
+        try:
+            return self._tls().wrap_socket(connection, server_hostname=hostname)
+        except BaseException:
+            connection.close()
+            raise
 
     def start(self) -> None:
         return None

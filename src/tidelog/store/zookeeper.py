@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -53,13 +54,20 @@ NODES_PER_READ = 1000
 class ZooKeeperStore(BaseStore):
     """One session. `run` must be running for the lease, and for watches that survive a reconnect."""
 
-    def __init__(self, connect: str, clock: Clock, workers: RepeatingWorkers, session_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        connect: str,
+        clock: Clock,
+        workers: RepeatingWorkers,
+        session_timeout_ms: int,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         super().__init__(clock.monotonic)
         hosts, root = parse_connect(connect)
         self._chroot = Chroot(root)
         self._clock = clock
         self._workers = workers
-        self._session = KazooSession(hosts, session_timeout_ms, self)
+        self._session = KazooSession(hosts, session_timeout_ms, self, tls)
         self._client = self._session.client
         self._timeout_s = session_timeout_ms / 1000
         self._connected = asyncio.Event()
@@ -78,9 +86,10 @@ class ZooKeeperStore(BaseStore):
         *,
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> "ZooKeeperStore":
         """`connect`: host:port,host:port/chroot. The chroot is created if it is missing."""
-        store = cls(connect, clock, workers, session_timeout_ms)
+        store = cls(connect, clock, workers, session_timeout_ms, tls)
         timeout_s = (session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms) / 1000
         store._session.start()
         try:
