@@ -87,6 +87,8 @@ class Peer(ABC):
 class TidelogPeer(Peer):
     name = "tidelog"
     title = "Tidelog"
+    program: ClassVar[tuple[str, ...]] = ("-m", "tidelog")
+    """What Python runs."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(directory)
@@ -112,7 +114,7 @@ class TidelogPeer(Peer):
             "log.dirs": str(self.directory / "logs"),
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
         } | self._settings
-        command = [sys.executable, "-m", "tidelog", "broker"]
+        command = [sys.executable, *self.program, "broker"]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         self._log = (self.directory / "server.log").open("ab")
