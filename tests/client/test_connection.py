@@ -20,7 +20,7 @@ from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from tidelog.protocol.messages.produce import ProduceRequest, ProduceResponse
 from tidelog.protocol.structs import Response
 from tidelog.runtime.memory_network import MemoryNetwork
-from tidelog.runtime.virtual_time import run_virtually
+from tidelog.runtime.virtual_time import VirtualTimeLoop, run_virtually
 
 
 def with_script(script: Script, scenario: Callable[[ClientConnection, ScriptedBroker], Awaitable[None]]) -> None:
@@ -83,6 +83,19 @@ def test_versions_without_overlap_are_refused() -> None:
         connection = await open_connection(MemoryNetwork(), broker)
         with pytest.raises(UnsupportedVersion, match="versions 0-3 of Fetch, this client 4-"):
             connection.version_of(FetchRequest)
+
+    run_virtually(main())
+
+
+def test_what_equal_brokers_say_of_their_versions_is_decoded_once_and_not_taken_for_that_of_others() -> None:
+    async def main() -> None:
+        first, equal = [await open_connection(MemoryNetwork(), ScriptedBroker(good)) for _ in range(2)]
+        assert first._broker_versions[1] is equal._broker_versions[1]
+        other = ApiVersionsResponse(api_keys=[ApiVersion(api_key=1, min_version=4, max_version=5)])
+        connection = await open_connection(
+            MemoryNetwork(), ScriptedBroker(good, lambda header: [answer(header, other)])
+        )
+        assert (first.version_of(FetchRequest), connection.version_of(FetchRequest)) == (12, 5)
 
     run_virtually(main())
 
@@ -286,6 +299,17 @@ def test_unanswered_question_ends_the_connection_in_time() -> None:
         assert connection.is_closed
 
     with_script(silent, scenario)
+
+
+def test_answered_question_leaves_no_timer() -> None:
+    async def scenario(connection: ClientConnection, broker: ScriptedBroker) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        before = loop.pending_timers
+        await connection.ask(MetadataRequest(), MetadataResponse, timeout_s=5)
+        assert loop.pending_timers == before
+
+    with_script(good, scenario)
 
 
 def test_answer_to_a_question_that_was_given_up_harms_nobody() -> None:
