@@ -461,9 +461,8 @@ class MemoryDisk:
 
     def _find(self, path: str) -> _Node | None:
         node: _Node | None = self._root
-        for name in path.strip("/").split("/"):
-            if name:
-                node = node.entries.get(name) if isinstance(node, _Directory) else None
+        for name in _names(path):
+            node = node.entries.get(name) if isinstance(node, _Directory) else None
         return node
 
     def _file(self, path: str) -> _Inode:
@@ -521,6 +520,11 @@ class MemoryDisk:
 
 def _files_of(node: _Node) -> Iterator[_Inode]:
     return node.files() if isinstance(node, _Directory) else iter([node])
+
+
+@lru_cache(maxsize=4096)
+def _names(path: str) -> tuple[str, ...]:
+    return tuple(filter(None, path.split("/")))
 
 
 @lru_cache(maxsize=4096)

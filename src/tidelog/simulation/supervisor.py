@@ -142,7 +142,7 @@ class Supervisor:
         self.spawn(self._stop_for(broker_id, for_s))
 
     def restart_if_offline(self, broker_id: BrokerId) -> None:
-        if broker_id in self.healthy and self.has_offline_directory(broker_id):
+        if self.has_offline_directory(broker_id) and broker_id in self.healthy:
             self._log_event(f"restart broker {broker_id}, which has a log directory offline")
             self.stop(broker_id, 0.0)
 
