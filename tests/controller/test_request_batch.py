@@ -6,6 +6,7 @@ from tidelog.cluster.image import BrokerRegistration, PartitionRegistration
 from tidelog.config.listeners import Endpoint
 from tidelog.controller.request_batch import LEADER_DURING_DELETE, WHOLE_CLUSTER, RequestBatch
 from tidelog.protocol.codec import decode, encode
+from tidelog.protocol.fields import SharedList
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrLiveLeader, LeaderAndIsrRequest
 from tidelog.protocol.messages.stop_replica import StopReplicaRequest
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -155,3 +156,31 @@ def test_brokers_are_told_incarnations_and_who_is_eligible() -> None:
     assert isinstance(metadata, UpdateMetadataRequest)
     (known,) = metadata.topic_states[0].partition_states
     assert (list(known.elr), list(known.last_known_elr)) == ([4], [2])
+
+
+def test_metadata_for_several_brokers_is_built_and_encoded_once() -> None:
+    """Otherwise a controller would do partitions times brokers work, at its start for all partitions."""
+    batch = RequestBatch(3, 7)
+    batch.add_metadata([1, 2, 3], [("orders", ORDERS, partition(index)) for index in range(5)])
+    batch.add_metadata([2], [("payments", PAYMENTS, partition())])
+    first, second, third = (request for _, request in batch.build(LIVE) if isinstance(request, UpdateMetadataRequest))
+    assert first.topic_states is third.topic_states
+    assert [topic.topic_name for topic in second.topic_states] == ["orders", "payments"]
+    encoded = [encode(request, 8) for request in (first, second, third)]
+    assert [encode(decode(UpdateMetadataRequest, 8, each), 8) for each in encoded] == encoded
+    shared = first.topic_states
+    assert isinstance(shared, SharedList)
+    assert len(shared.encoded) == 1
+
+
+def test_a_later_state_of_a_partition_wins_for_the_brokers_that_get_both() -> None:
+    batch = RequestBatch(3, 7)
+    batch.add_metadata([1, 2], [("orders", ORDERS, partition(leader_epoch=5))])
+    batch.add_metadata([1], [("orders", ORDERS, partition(leader_epoch=6))])
+    batch.add_metadata([1, 2], ())
+    epochs = {
+        broker_id: request.topic_states[0].partition_states[0].leader_epoch
+        for broker_id, request in batch.build(LIVE)
+        if isinstance(request, UpdateMetadataRequest)
+    }
+    assert epochs == {1: 6, 2: 5}

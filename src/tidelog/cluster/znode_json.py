@@ -49,8 +49,12 @@ def decode_field(data: bytes, path: str, name: str) -> Any:
         raise MalformedNode(f"{path}: no {name}") from error
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+"""Made once: `json.dumps` would make one for every state of a failover."""
+
+
 def encode_json(content: Mapping[str, object]) -> bytes:
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    return _ENCODER.encode(content).encode()
 
 
 def decode_json(data: bytes, path: str) -> dict[str, Any]:

@@ -155,13 +155,14 @@ def move_partitions(
 def _decisions(
     term: ControllerTerm, partitions: Iterable[TopicPartition], decide: Decide
 ) -> dict[TopicPartition, Decision]:
-    decisions = {}
+    decisions, epoch = {}, term.fence.epoch
     for topic_partition in partitions:
         partition = term.context.find(topic_partition)
         decision = None if partition is None else decide(topic_partition, partition)
         if decision is not None:
-            stamped = decision.partition.stamped(controller_epoch=term.fence.epoch)
-            decisions[topic_partition] = decision._replace(partition=stamped)
+            if decision.partition.controller_epoch != epoch:
+                decision = decision._replace(partition=decision.partition.stamped(controller_epoch=epoch))
+            decisions[topic_partition] = decision
     return decisions
 
 
@@ -257,8 +258,8 @@ def _log_change(
     topic_partition: TopicPartition, before: PartitionRegistration, after: PartitionRegistration, level: int
 ) -> None:
     """Logs the first few changes of an event; the line of the event itself has the totals."""
-    if after.leader == NO_BROKER:
-        return  # logged together by _log_without_leader
+    if after.leader == NO_BROKER or not logger.isEnabledFor(level):
+        return  # partitions without a leader are logged together by _log_without_leader
     verb = "changed in-sync replicas" if after.leader == before.leader else "elected leader"
     logger.log(
         level,

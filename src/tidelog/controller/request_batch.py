@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from tidelog.cluster.image import BrokerRegistration, PartitionRegistration
 from tidelog.cluster.znodes import UNKNOWN_EPOCH
 from tidelog.config.listeners import PROTOCOL_NUMBERS
+from tidelog.protocol.fields import SharedList
 from tidelog.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -152,8 +153,8 @@ class RequestBatch:
 
     def _build_metadata(self, live_brokers: Mapping[BrokerId, BrokerRegistration]) -> list[tuple[BrokerId, Request]]:
         """Brokers that get the same metadata share the states: they are built once, and encoded once."""
-        brokers = [_described(broker) for broker in live_brokers.values()]
-        built: dict[tuple[int, ...], list[UpdateMetadataTopicState]] = {}
+        brokers = SharedList(_described(broker) for broker in live_brokers.values())
+        built: dict[tuple[int, ...], SharedList[UpdateMetadataTopicState]] = {}
         requests: list[tuple[BrokerId, Request]] = []
         for broker_id, broker in live_brokers.items():
             numbers = tuple(number for number, (receivers, _) in enumerate(self._metadata) if broker_id in receivers)
@@ -228,13 +229,15 @@ def _merged(added: Sequence[_Metadata]) -> _Metadata:
     return merged
 
 
-def _states(metadata: _Metadata, live_brokers: Mapping[BrokerId, BrokerRegistration]) -> list[UpdateMetadataTopicState]:
-    return [
+def _states(
+    metadata: _Metadata, live_brokers: Mapping[BrokerId, BrokerRegistration]
+) -> SharedList[UpdateMetadataTopicState]:
+    return SharedList(
         UpdateMetadataTopicState(
             topic.name, topic.topic_id, [_metadata(partition, live_brokers) for partition in partitions.values()]
         )
         for topic, partitions in metadata.items()
-    ]
+    )
 
 
 def _metadata(

@@ -10,7 +10,18 @@ from typing import Any
 
 from tidelog.protocol import primitives
 from tidelog.protocol.errors import UnencodableMessage
-from tidelog.protocol.fields import EMPTY_ARRAY, Array, Binary, Field, FieldType, Fixed, Nested, Records, Text
+from tidelog.protocol.fields import (
+    EMPTY_ARRAY,
+    Array,
+    Binary,
+    Field,
+    FieldType,
+    Fixed,
+    Nested,
+    Records,
+    SharedList,
+    Text,
+)
 from tidelog.protocol.layout import plain_fields, tagged_fields
 from tidelog.protocol.source import FunctionSource, literal_or_constant
 from tidelog.protocol.structs import Message, Struct
@@ -117,9 +128,12 @@ class EncoderWriter:
                 writer = source.constant(f"write_{code}", primitives.array_writer(code))
                 with source.block(f"if {value}:"):
                     source.line(f"{self._writer}({writer}({value}))")
-            case Array(element):
+            case Array(element, may_be_shared):
                 self._length(value, "i", primitives.varint)
-                self._elements(element, value)
+                if may_be_shared:
+                    self._shared_elements(element, value)
+                else:
+                    self._elements(element, value)
             case Nested(struct_class):
                 self._struct(struct_class, value)
             case Fixed():
@@ -149,6 +163,21 @@ class EncoderWriter:
             else:
                 self._value(element, item, nullable=False)
                 self._write_run()
+
+    def _shared_elements(self, element: FieldType, value: str) -> None:
+        source, outer_writer = self.source, self._writer
+        key, encoded, parts = repr(f"{self.label} {value}"), source.new_name("encoded"), source.new_name("parts")
+        with source.block(f"if {value}.__class__ is {source.constant('SharedList', SharedList)}:"):
+            source.line(f"{encoded} = {value}.encoded.get({key})")
+            with source.block(f"if {encoded} is None:"):
+                source.line(f"{parts} = []")
+                self._writer = f"{parts}.append"
+                self._elements(element, value)
+                self._writer = outer_writer
+                source.line(f"{encoded} = {value}.encoded[{key}] = b''.join({parts})")
+            source.line(f"{outer_writer}({encoded})")
+        with source.block("else:"):
+            self._elements(element, value)
 
     def _tags(self, tagged: list[Field], value: str) -> None:
         if not tagged:

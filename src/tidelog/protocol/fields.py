@@ -4,7 +4,7 @@ The specifiers return a `Field`, which the metaclass of the messages collects; t
 return a value of the field's type, so that a declaration reads as an attribute with a default.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from tidelog.types import ZERO_UUID, Uuid
@@ -57,8 +57,25 @@ class Binary(NamedTuple):
     """Length-prefixed bytes, copied because they outlive the frame."""
 
 
+class SharedList(list[T]):
+    """Elements that several messages have in common, not changed any more.
+
+    In an array declared with `may_be_shared` they are encoded once. A controller sends the same metadata to every
+    broker, which may be thousands of partitions.
+    """
+
+    __slots__ = ("encoded",)
+
+    def __init__(self, elements: Iterable[T]) -> None:
+        super().__init__(elements)
+        self.encoded: dict[str, bytes] = {}
+        """By message and version."""
+
+
 class Array(NamedTuple):
     element: "FieldType"
+    may_be_shared: bool = False
+    """Whether a SharedList in this field is encoded once for all messages."""
 
 
 class Nested(NamedTuple):
@@ -145,12 +162,13 @@ def array(
     nullable: str = "none",
     default: list[T] | None = _NOT_GIVEN,
     tag: int | None = None,
+    may_be_shared: bool = False,
 ) -> list[T]:
     """`element` is a struct, or the specifier of a plain type: `array(int32)`."""
     if default == []:
         default = EMPTY_ARRAY
     element_type = Nested(element) if isinstance(element, type) else _type_of(element)
-    return _field(EMPTY_ARRAY, Array(element_type), default, versions, nullable, tag)
+    return _field(EMPTY_ARRAY, Array(element_type, may_be_shared), default, versions, nullable, tag)
 
 
 def nested(struct: type[T], *, versions: str = "0+", nullable: str = "none", tag: int | None = None) -> T | None:

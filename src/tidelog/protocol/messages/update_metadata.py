@@ -48,8 +48,8 @@ class UpdateMetadataRequest(Request, key=6, versions="7-8", flexible="6+"):
     type: int = int8(versions="8+", tag=0)  # 0 unknown, 1 incremental, 2 the whole cluster
     controller_epoch: int = int32()
     broker_epoch: int = int64(default=-1)  # broker epoch of the receiver (R39)
-    topic_states: list[UpdateMetadataTopicState] = array(UpdateMetadataTopicState)
-    live_brokers: list[UpdateMetadataBroker] = array(UpdateMetadataBroker)
+    topic_states: list[UpdateMetadataTopicState] = array(UpdateMetadataTopicState, may_be_shared=True)
+    live_brokers: list[UpdateMetadataBroker] = array(UpdateMetadataBroker, may_be_shared=True)
 
 
 class UpdateMetadataResponse(Response, key=6, versions="7-8", flexible="6+"):
