@@ -65,7 +65,7 @@ def new_topic(running_broker: TidelogProcess, request: pytest.FixtureRequest) ->
         count += 1
         name = f"{re.sub('[^a-z_]', '-', request.node.name)[:80]}.{count}{suffix}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(10)
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(60)
         return name
 
     return make

@@ -22,7 +22,7 @@ def test_each_broker_shows_its_metrics_above_its_own_port(tmp_path: Path) -> Non
         assert said.splitlines()[-1].startswith("bootstrap: ")
         found = []
         for url in urls:
-            with urllib.request.urlopen(url, timeout=10) as response:
+            with urllib.request.urlopen(url, timeout=60) as response:
                 found.append(Scrape(response.read().decode()))
         assert sum(each("kafka_controller_kafkacontroller_activecontrollercount") for each in found) == 1
         assert sum(each("kafka_controller_kafkacontroller_activebrokercount") for each in found) == 2

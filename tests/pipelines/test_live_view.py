@@ -113,7 +113,7 @@ def test_prometheus_reads_the_same() -> None:
 def test_metrics_have_a_page() -> None:
     endpoint = MetricsEndpoint(0, progress)
     try:
-        with urllib.request.urlopen(endpoint.address, timeout=10) as response:
+        with urllib.request.urlopen(endpoint.address, timeout=60) as response:
             assert b'tidelog_pipeline_uptime_seconds{pipeline="shop"} 65.0' in response.read()
     finally:
         endpoint.close()

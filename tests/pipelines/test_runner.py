@@ -66,7 +66,7 @@ def consumed(bootstrap: str, topic: str, expected: int) -> list[Any]:
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while len(messages) < expected:
-            found = consumer.consume(expected - len(messages), timeout=20)
+            found = consumer.consume(expected - len(messages), timeout=60)
             assert found, f"only {len(messages)} of {expected}"
             messages += found
     finally:

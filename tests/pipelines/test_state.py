@@ -94,7 +94,7 @@ def test_second_run_is_refused_with_the_pid_of_the_first(tmp_path: Path, state: 
 def test_stop_ends_the_run_in_order(tmp_path: Path, state: PipelineState, file: Path) -> None:
     with running(tmp_path / "state", file) as process:
         assert state.stop(timeout_s=20)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
     status = state.present()
     assert status is not None
     assert status.state == RunState.STOPPED
@@ -109,7 +109,7 @@ def test_stop_of_a_run_that_does_not_listen_gives_up(tmp_path: Path, state: Pipe
 def test_killed_run_is_shown_as_failed_and_can_be_run_again(tmp_path: Path, state: PipelineState, file: Path) -> None:
     with running(tmp_path / "state", file) as process:
         process.send_signal(signal.SIGKILL)
-        process.wait(20)
+        process.wait(120)
     status = state.present()
     assert status is not None
     assert status.state == RunState.FAILED

@@ -56,7 +56,7 @@ class Client:
         self.writer = writer
 
     async def answer(self) -> bytes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             response = await self.reader.read(-1)
         self.writer.close()
         return response

@@ -195,7 +195,7 @@ def test_who_does_not_speak_tls_or_never_ends_the_handshake_is_closed(
             for greeting in (b"\0\0\0\x0a plaintext", b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\x02\0", b""):
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.listener.port)
                 writer.write(greeting)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     with suppress(ConnectionResetError):
                         await reader.read()
                 writer.close()

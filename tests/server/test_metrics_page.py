@@ -60,7 +60,7 @@ def test_health_pages_tell_a_live_broker_from_a_ready_one(tmp_path: Path) -> Non
 
 
 def _get(url: str) -> tuple[str, str]:
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=60) as response:
         return response.headers["Content-Type"], response.read().decode()
 
 

@@ -76,7 +76,7 @@ def committed(bootstrap: str, topic: str) -> list[int]:
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "x", "enable.auto.commit": False, "enable.partition.eof": True}
     )
-    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
     consumer.assign([Assigned(topic, number, 0) for number in partitions])
     found, ends = [], 0
     while ends < len(partitions):

@@ -174,7 +174,7 @@ def test_a_running_stream_sees_new_records_and_new_partitions(
     produce(bootstrap, topic, numbered(3))
     with running(Reader(spark, bootstrap, topic).stream(), tmp_path) as collected:
         collected.wait_for(3)
-        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(10)
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
         produce(bootstrap, topic, numbered(3, 3, 1))
         collected.wait_for(6)
         # Spark tells of a batch after the rows of it are there.
@@ -236,7 +236,7 @@ def test_records_that_were_deleted_fail_the_query_or_are_passed_over(
     Collected(reader.stream(), tmp_path).finish()
     produce(bootstrap, topic, numbered(10, 10))
     place = TopicPartition(topic, 0, 15)
-    admin.delete_records([place])[place].result(10)
+    admin.delete_records([place])[place].result(60)
     with pytest.raises(Exception, match="failOnDataLoss") as raised:
         Collected(reader.stream(), tmp_path).finish()
     assert "the log now begins at 15 and ends at 20" in str(raised.value)
@@ -254,8 +254,8 @@ def test_a_topic_that_was_made_again_is_noticed(
     reader = Reader(spark, bootstrap, topic)
     Collected(reader.stream(), tmp_path).finish()
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(10)
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    admin.delete_topics([topic])[topic].result(60)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     produce(bootstrap, topic, numbered(12, 100))
     with pytest.raises(Exception, match="created again"):
         Collected(reader.stream(), tmp_path).finish()

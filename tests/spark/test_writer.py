@@ -70,7 +70,7 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[Read]:
     try:
         consumer.assign(_beginnings(consumer, topic))
         while len(found) < count:
-            messages = consumer.consume(count - len(found), timeout=10)
+            messages = consumer.consume(count - len(found), timeout=60)
             assert messages, f"{len(found)} of {count} records came"
             for message in messages:
                 assert message.error() is None
@@ -92,7 +92,7 @@ def _beginnings(consumer, topic: str):  # type: ignore[no-untyped-def]  # noqa: 
     from confluent_kafka import OFFSET_BEGINNING
     from confluent_kafka import TopicPartition as Assigned
 
-    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
     return [Assigned(topic, partition, OFFSET_BEGINNING) for partition in partitions]
 
 

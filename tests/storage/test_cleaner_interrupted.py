@@ -120,7 +120,7 @@ class SlowDisk(MemoryDisk):
             self.opened += 1
             if self.opened == 2:
                 self.is_reached.set()
-                assert self.may_go_on.wait(timeout=10)
+                assert self.may_go_on.wait(timeout=60)
         return super().open(path, mode)
 
     def rename(self, old: str, new: str) -> None:

@@ -34,7 +34,9 @@ LONG_SESSION_MS = 20_000
 @asynccontextmanager
 async def session(connect: str, session_timeout_ms: int = LONG_SESSION_MS) -> AsyncIterator[ZooKeeperStore]:
     workers = ThreadWorkers("store", 2)
-    store = await ZooKeeperStore.open(connect, SystemClock(), workers, session_timeout_ms=session_timeout_ms)
+    store = await ZooKeeperStore.open(
+        connect, SystemClock(), workers, session_timeout_ms=session_timeout_ms, connection_timeout_ms=LONG_SESSION_MS
+    )
     running = asyncio.create_task(store.run())
     try:
         yield store
@@ -245,7 +247,7 @@ def test_watches_are_set_anew_also_when_the_connection_is_lost_just_after_that(m
         running = asyncio.create_task(store.run())
         for _ in range(2):
             store.on_connected(1, LONG_SESSION_MS / 1000)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             (await asked.get()).set_result(None)
             store.on_disconnected()
             store.on_connected(1, LONG_SESSION_MS / 1000)
