@@ -14,7 +14,7 @@ from tests.cli.local_cluster import LocalCluster
 from tools.ports import free_ports
 
 PAGE = Path(__file__).parent.parent / "docs" / "tutorial.md"
-LIMIT_S = 240
+LIMIT_S = 500
 SPARK_PART = "## From a topic to a table"
 
 

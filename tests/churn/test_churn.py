@@ -11,7 +11,7 @@ from tests.churn.group_trial import GroupTrial
 from tests.churn.membership import Protocol
 from tests.churn.transaction_trial import TransactionTrial, inexact
 
-pytestmark = [pytest.mark.processes, pytest.mark.clients, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.clients, pytest.mark.timeout(600)]
 
 Group = group_trial.Disturbance
 Copy = transaction_trial.Disturbance

@@ -15,7 +15,7 @@ from tidelog.config.broker import RACK_AWARE_SELECTOR
 from tools.apache_kafka import ApacheKafka, free_port
 
 START_LIMIT_S = 90.0
-STOP_LIMIT_S = 30.0
+STOP_LIMIT_S = 120.0
 BROKER_IDS = (1, 2, 3)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running, send
 
 POLL_S = 0.02
-GONE_LIMIT_S = 20.0
+GONE_LIMIT_S = 120.0
 
 
 def descendants(pid: int) -> list[ProcessIdentity]:

@@ -19,7 +19,7 @@ from tests.kills.verdict import Findings, examine
 from tests.spark.cluster import StandaloneCluster
 
 POLL_S = 0.05
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 
 
 def strike(blows: Sequence[Blow], seed: int, directory: Path, say: Say, *, on_cluster: bool) -> Findings:

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.local_cluster import LocalCluster, local_cluster
 from tests.cli.process import tidelog
 
-TIME_LIMIT_S = 240
+TIME_LIMIT_S = 500
 COMMAND = "#   "
 UP = "tidelog up --detach"
 ORDERS = 1000

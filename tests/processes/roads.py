@@ -75,6 +75,8 @@ class Roads:
             try:
                 if pair is not None:
                     await self._carry(reader, writer, target_port, self._gate(pair))
+            except asyncio.CancelledError:
+                writer.transport.abort()  # what was not sent yet would keep its socket open
             finally:
                 writer.close()
 
@@ -98,6 +100,9 @@ class Roads:
                     there.cancel()
                     back.cancel()
                     await asyncio.gather(there, back, return_exceptions=True)
+            except asyncio.CancelledError:
+                target_writer.transport.abort()
+                raise
             finally:
                 target_writer.close()
 
@@ -115,9 +120,11 @@ class Roads:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
+        await asyncio.sleep(0)  # a connection that was accepted just now begins, else nobody would close it
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.sleep(0)
 
 
 async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, gate: asyncio.Event) -> None:

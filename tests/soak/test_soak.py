@@ -18,7 +18,7 @@ MB = 1 << 20
 
 @pytest.mark.processes
 @pytest.mark.clients
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_three_brokers_under_work_of_all_kinds_stay_well(tmp_path: Path) -> None:
     report = soak(SHORT_S, tmp_path / "data", print, records_per_s=300, report_s=5.0)
     assert report.problems == [], "\n".join(table(report))

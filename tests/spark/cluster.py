@@ -19,7 +19,7 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 HOST = "127.0.0.1"
 ON_FREE_PORTS = ("--host", HOST, "--port", "0", "--webui-port", "0")
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 POLL_S = 0.05
 
 

@@ -79,5 +79,5 @@ def test_everything_works_without_accelerators() -> None:
         environment.pop(name, None)
     environment[switches.USER_VARIABLE] = ""
     command = [sys.executable, "-m", "pytest", "-q", "-x", *SHORT_SET]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=560, check=False)
     assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]

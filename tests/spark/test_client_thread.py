@@ -23,7 +23,7 @@ from tidelog.spark import client_thread
 from tidelog.types import TopicPartition
 
 FIRST = TopicPartition(TOPIC, 0)
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 ROWS_PER_BATCH = 10
 TASKS = 2
-TIME_LIMIT_S = 60.0
+TIME_LIMIT_S = 180.0
 
 
 def probe() -> "type[DataSource]":  # noqa: C901 - one class after the other

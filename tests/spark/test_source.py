@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-TIME_LIMIT_S = 60.0
+TIME_LIMIT_S = 180.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

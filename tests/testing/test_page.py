@@ -20,7 +20,7 @@ def _run(directory: Path, examples: list[str]) -> str:
         (directory / f"test_example_{number}.py").write_text(example)
     (directory / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p no:cacheprovider\n")
     command = [sys.executable, "-m", "pytest", "-p", "tidelog.testing.pytest_plugin", "-p", "no:xdist", str(directory)]
-    run = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=280, check=False)
+    run = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=560, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 
