@@ -102,7 +102,7 @@ class JavaClient(ForeignClient):
         return ("java", "javac", "mvn")
 
     def sources(self) -> Sequence[Path]:
-        return [HERE / "java" / name for name in ("Driver.java", "Members.java", "Transactions.java")]
+        return [HERE / "java" / name for name in ("Driver.java", "Members.java", "Security.java", "Transactions.java")]
 
     def build(self) -> None:
         (self.directory / "pom.xml").write_text(self._pom())
@@ -142,7 +142,10 @@ class GoClient(ForeignClient):
         return ("go",)
 
     def sources(self) -> Sequence[Path]:
-        return [HERE / "go" / name for name in ("main.go", "members.go", "transactions.go", "go.mod", "go.sum")]
+        return [
+            HERE / "go" / name
+            for name in ("main.go", "members.go", "security.go", "transactions.go", "go.mod", "go.sum")
+        ]
 
     def build(self) -> None:
         run(["go", "build", "-o", str(self.directory / "driver"), "."], HERE / "go")
@@ -203,7 +206,7 @@ FOREIGN_CLIENTS: Sequence[ForeignClient] = (
         ),
         {"record-headers": "it keeps headers as a map, so that their order is lost"},
         folder="js",
-        files=("members.js", "transactions.js"),
+        files=("members.js", "security.js", "transactions.js"),
     ),
     NodeClient(
         "@platformatic/kafka",

@@ -25,6 +25,7 @@ from compat import (
     reassignment_tools,
     rolling_restart,
     same_zookeeper,
+    secured_clients,
     spark,
     spark_page,
     streams,
@@ -120,6 +121,8 @@ def file_checks() -> dict[str, Callable[[], list[str]]]:
     checks[f"Brokers of Tidelog and Kafka {KAFKA_3} are one cluster, and hold the same bytes"] = mixed_cluster.check
     checks["kafka-acls of both versions"] = permission_tools.check
     checks["kafka-configs of users, and Java clients over SASL_SSL that log in again"] = login_tools.check
+    title = "Java, franz-go, kafkajs, librdkafka and aiokafka over TLS, with SCRAM-SHA-512 and with certificates"
+    checks[title] = secured_clients.check
     title = f"Brokers of Kafka {KAFKA_3} are replaced by Tidelog one by one, and back, under load"
     checks[title] = migration.check
     return checks

@@ -98,7 +98,7 @@ var codecs = map[string]kgo.CompressionCodec{
 var acknowledgements = map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kgo.AllISRAcks()}
 
 func main() {
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Args[1], ",")...), kgo.MetadataMinAge(100*time.Millisecond))
+	client, err := newClient(kgo.SeedBrokers(strings.Split(os.Args[1], ",")...), kgo.MetadataMinAge(100*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
@@ -228,7 +228,7 @@ func (self *driver) producer(wanted *command) (*kgo.Client, error) {
 	if !wanted.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
-	made, err := kgo.NewClient(options...)
+	made, err := newClient(options...)
 	self.producers[key] = made
 	return made, err
 }
@@ -282,7 +282,7 @@ func (self *driver) consume(ctx context.Context, wanted *command) (any, error) {
 		isolation = kgo.ReadUncommitted()
 	}
 	start := map[int32]kgo.Offset{wanted.Partition: kgo.NewOffset().At(wanted.Offset)}
-	client, err := kgo.NewClient(
+	client, err := newClient(
 		kgo.SeedBrokers(strings.Split(self.bootstrap, ",")...),
 		kgo.FetchIsolationLevel(isolation),
 		kgo.Rack(wanted.Rack),

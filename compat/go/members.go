@@ -50,7 +50,7 @@ func (self *driver) join(wanted *command) error {
 	if wanted.InstanceID != nil {
 		options = append(options, kgo.InstanceID(*wanted.InstanceID))
 	}
-	client, err := kgo.NewClient(options...)
+	client, err := newClient(options...)
 	if err != nil {
 		return err
 	}

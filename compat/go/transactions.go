@@ -11,7 +11,7 @@ import (
 )
 
 func (self *driver) openTransactions(wanted *command) error {
-	client, err := kgo.NewClient(
+	client, err := newClient(
 		kgo.SeedBrokers(strings.Split(self.bootstrap, ",")...),
 		kgo.TransactionalID(wanted.TransactionalID),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),

@@ -60,7 +60,7 @@ public final class Driver {
         this.bootstrap = bootstrap;
         this.members = new Members(bootstrap);
         this.transactions = new Transactions(bootstrap);
-        this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+        this.admin = Admin.create(Security.secured(Map.of("bootstrap.servers", bootstrap)));
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -186,7 +186,7 @@ public final class Driver {
             settings.put("enable.idempotence", idempotent);
             settings.put("max.request.size", 10_000_000);
             settings.put("linger.ms", 5);
-            return new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+            return new KafkaProducer<>(Security.secured(settings), new ByteArraySerializer(), new ByteArraySerializer());
         });
     }
 
@@ -235,7 +235,7 @@ public final class Driver {
             "auto.offset.reset", "earliest");
         ArrayNode taken = JSON.createArrayNode();
         try (KafkaConsumer<byte[], byte[]> consumer =
-            new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            new KafkaConsumer<>(Security.secured(settings), new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(List.of(partition));
             consumer.seek(partition, command.get("offset").asLong());
             long deadline = System.currentTimeMillis() + PATIENCE_MS;

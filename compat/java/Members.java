@@ -99,6 +99,6 @@ final class Members {
     }
 
     private static KafkaConsumer<byte[], byte[]> consumer(Map<String, Object> settings) {
-        return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        return new KafkaConsumer<>(Security.secured(settings), new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 }

@@ -35,7 +35,7 @@ final class Transactions {
         settings.put("transactional.id", command.get("transactional_id").asText());
         settings.put("max.block.ms", 30_000);
         KafkaProducer<byte[], byte[]> writer =
-            new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+            new KafkaProducer<>(Security.secured(settings), new ByteArraySerializer(), new ByteArraySerializer());
         writers.put(command.get("writer").asText(), writer);
         writer.initTransactions();
         return JSON.nullNode();

@@ -9,6 +9,7 @@ const zstd = require('@bokuweb/zstd-wasm')
 // What its consumer does with what it fetched.
 const withoutAborted = require('kafkajs/src/consumer/filterAbortedMessages')
 const membersOf = require('./members')
+const security = require('./security')
 const transactionsOf = require('./transactions')
 
 const PATIENCE_MS = 30_000
@@ -49,6 +50,7 @@ const text = buffer => (buffer === null || buffer === undefined ? null : buffer.
 const kafka = new Kafka({
   brokers: process.argv[2].split(','),
   logLevel: logLevel.NOTHING,
+  ...security(),
   retry: { initialRetryTime: 50, retries: 5 },
 })
 const admin = kafka.admin()

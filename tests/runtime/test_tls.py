@@ -16,6 +16,7 @@ import pytest
 
 from tests.certificates import Authority, Certificate
 from tests.runtime.test_network_contract import MAX_FRAME_BYTES, Recorder
+from tests.siege.tls_fuzz import besiege
 from tidelog.config.broker import BrokerSettings
 from tidelog.errors import InvalidRequest
 from tidelog.runtime import socket_network, tls_channel
@@ -344,3 +345,10 @@ def test_handshakes_that_nobody_completes_give_way(certificate: Certificate, mon
                 each.close()
 
     run(scenario)
+
+
+def test_mutated_handshakes_break_nothing(tmp_path: Path, certificate: Certificate) -> None:
+    """The long form is `python -m tests.siege.tls_fuzz`."""
+    verdict = asyncio.run(besiege(tmp_path, certificate, 150))
+    assert (verdict.failures, verdict.left_open) == ([], 0)
+    assert verdict.tolerated < 15
