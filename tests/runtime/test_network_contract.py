@@ -295,14 +295,13 @@ def test_an_ipv4_client_of_an_ipv6_listener_has_its_ipv4_address() -> None:
     """Permissions and limits are given to addresses: the form `::ffff:127.0.0.1` would escape them."""
 
     async def scenario() -> None:
-        hosts: list[str] = []
-        listener = await SocketNetwork(MAX_FRAME_BYTES).listen("::", 0, lambda channel: hosts.append(channel.peer_host))
+        host: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        network = SocketNetwork(MAX_FRAME_BYTES)
+        listener = await network.listen("::", 0, lambda channel: host.set_result(channel.peer_host))
         listener.start()
         with socket.create_connection(("127.0.0.1", listener.port)):
-            while not hosts:
-                await asyncio.sleep(0)
+            assert await host == "127.0.0.1"
         listener.close()
-        assert hosts == ["127.0.0.1"]
 
     run(scenario())
 
