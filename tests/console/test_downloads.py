@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
+from tidelog.console import downloads
 from tidelog.console.decoding import AS_IT_IS
-from tidelog.console.downloads import FORMATS, MAX_BYTES_AT_ONCE
+from tidelog.console.downloads import FORMATS
 from tidelog.console.messages import Entry
 from tidelog.console.payload import MAX_SHOWN_BYTES
 
@@ -68,8 +69,9 @@ def test_parquet_holds_bytes_and_text() -> None:
 
 
 @pytest.mark.parametrize("name", ["jsonl", "parquet"])
-def test_large_downloads_are_sent_as_they_are_written(name: str) -> None:
-    entries = [entry(number, None, b"x" * (MAX_BYTES_AT_ONCE // 2)) for number in range(6)]
+def test_large_downloads_are_sent_as_they_are_written(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "MAX_BYTES_AT_ONCE", 2000)
+    entries = [entry(number, None, b"x" * 1000) for number in range(6)]
     assert len([part for part in written(name, entries) if part]) >= 3
 
 

@@ -1,97 +1,87 @@
-"""The page with 100 brokers, 10,000 partitions and 1,000 groups: only what is seen is drawn."""
+"""The page with 100 brokers, 10,000 partitions and 1,000 groups: what is drawn, sent and asked for."""
 
-import asyncio
 import shutil
-import socket
-import threading
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Sequence
 
 import pytest
-import uvicorn
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
-from tidelog.client.admin.group_admin import GroupSummary
-from tidelog.client.network.bootstrap import Address
-from tidelog.client.routing.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
-from tidelog.console.app import Console
-from tidelog.console.gate import Entrance
+from tests.console.large_cluster import GROUPS, LargeConsole, large_console
 from tidelog.console.groups import Groups
-from tidelog.console.security import guard_of
-from tidelog.console.workspace import Workspace
-from tidelog.types import ZERO_UUID
+from tidelog.console.observer import message_of
+from tidelog.console.snapshot import difference, snapshot_of
 
-BROKERS, TOPICS, PARTITIONS, GROUPS = 100, 100, 100, 1000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 TIME_LIMIT_MS = 60_000
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
 
-def _topic(number: int) -> TopicMetadata:
-    partitions = {}
-    for partition in range(PARTITIONS):
-        replicas = tuple((number + partition + step) % BROKERS + 1 for step in range(3))
-        partitions[partition] = PartitionMetadata(partition, replicas[0], 1, replicas, replicas, ())
-    return TopicMetadata(f"topic-{number:03}", ZERO_UUID, False, partitions)
-
-
-class LargeCluster:
-    """Answers metadata, and nothing else."""
-
-    def __init__(self) -> None:
-        brokers = {each: BrokerMetadata(each, Address("localhost", each), None) for each in range(1, BROKERS + 1)}
-        topics = {topic.name: topic for topic in map(_topic, range(TOPICS))}
-        self.metadata = ClusterMetadata(1, "large", 1, brokers, topics)
-        self.connections: Any = None
-
-    async def ask_topics(self, topics: object) -> ClusterMetadata:
-        return self.metadata
-
-
 @pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
+def console(monkeypatch: pytest.MonkeyPatch) -> Generator[LargeConsole]:
     async def list_groups(groups: Groups) -> list[dict[str, object]]:
-        found = [GroupSummary(f"group-{number:04}", "classic", "Stable", 1) for number in range(GROUPS)]
-        return [{"id": each.group_id, "kind": each.kind, "state": each.state, "coordinator": 1} for each in found]
+        return [
+            {"id": f"group-{number:04}", "kind": "classic", "state": "Stable", "coordinator": 1}
+            for number in range(GROUPS)
+        ]
 
-    async def lags(groups: Groups, names: list[str]) -> dict[str, object]:
+    async def lags(groups: Groups, names: Sequence[str]) -> dict[str, object]:
         return {name: {"lag": 7, "trend": "growing"} for name in names}
 
     monkeypatch.setattr(Groups, "list_groups", list_groups)
     monkeypatch.setattr(Groups, "lags", lags)
-    cluster: Any = LargeCluster()
-    workspace = Workspace(cluster)
-    observer = workspace.observer
-    asyncio.run(observer.poll())
-    listener = socket.create_server(("127.0.0.1", 0))
-    guard = guard_of("127.0.0.1", None, may_change=False)
-    console = Console(Entrance(guard, listener.getsockname()[1], False, workspace))
-    server = uvicorn.Server(uvicorn.Config(console.app(), log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, args=[[listener]])
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    observer.close()
-    server.force_exit = server.should_exit = True
-    thread.join()
+    with large_console() as found:
+        yield found
 
 
-def test_ten_thousand_partitions_scroll(address: str) -> None:
+@pytest.fixture
+def page() -> Generator[Page]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
         expect.set_options(timeout=TIME_LIMIT_MS)
-        page.goto(f"{address}/#/cluster", timeout=TIME_LIMIT_MS)
-        expect(page.locator('[data-partition="topic-000-0"]')).to_be_visible()
-        page.locator(".grid").evaluate("grid => grid.scrollTo(0, grid.scrollHeight)")
-        expect(page.locator('[data-partition="topic-099-99"]')).to_be_visible()
-        assert page.locator(".grid-row").count() < 100
-        page.get_by_label("Filter topics").fill("topic-042")
-        page.locator(".grid").evaluate("grid => grid.scrollTo(0, 0)")
-        expect(page.locator('[data-partition="topic-042-0"]')).to_be_visible()
-        page.goto(f"{address}/#/groups")
-        expect(page.locator("main")).to_contain_text("Show more of 1,000")
-        page.get_by_label("Filter groups").fill("group-0999")
-        expect(page.locator("tbody tr")).to_have_count(1)
-        expect(page.locator("tbody tr")).to_contain_text("growing")
+        yield browser.new_page()
         browser.close()
+
+
+def test_ten_thousand_partitions_scroll_and_follow_elections(console: LargeConsole, page: Page) -> None:
+    page.goto(f"{console.address}/#/cluster", timeout=TIME_LIMIT_MS)
+    expect(page.locator('[data-partition="topic-000-0"]')).to_be_visible()
+    page.locator(".grid").evaluate("grid => grid.scrollTo(0, grid.scrollHeight)")
+    expect(page.locator('[data-partition="topic-099-99"]')).to_be_visible()
+    assert page.locator(".grid-row").count() < 100
+    _assert_an_election_is_pushed(console, page)
+    page.get_by_label("Filter topics").fill("topic-042")
+    page.locator(".grid").evaluate("grid => grid.scrollTo(0, 0)")
+    expect(page.locator('[data-partition="topic-042-0"]')).to_be_visible()
+    page.goto(f"{console.address}/#/groups")
+    expect(page.locator("main")).to_contain_text("Show more of 1,000")
+    page.get_by_label("Filter groups").fill("group-0999")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("growing")
+
+
+def _assert_an_election_is_pushed(console: LargeConsole, page: Page) -> None:
+    """The console looks at the cluster once, and the page shows the new leaders without a request of its own."""
+    page.locator(".grid").evaluate("grid => grid.scrollTo(0, 0)")
+    led_by_1 = page.locator('[data-partition="topic-000-0"] .chip.leader')
+    expect(led_by_1).to_have_count(1)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    console.cluster.kill(1)
+    console.run(console.observer.poll())
+    expect(page.locator('[data-partition="topic-000-0"] .chip.offline')).to_have_count(1)
+    expect(page.locator('[data-partition="topic-000-0"] .chip.leader.changed')).to_have_count(1)
+    expect(page.locator(".timeline")).to_contain_text("Broker 1 is gone. It led 100 partitions.")
+    assert asked == []
+
+
+def test_an_update_has_the_size_of_what_changed(console: LargeConsole) -> None:
+    before = console.observer.snapshot
+    assert difference(before, snapshot_of(console.cluster.metadata, before, 1)) is None
+    console.cluster.kill(1)
+    after = snapshot_of(console.cluster.metadata, before, 1)
+    # 300 of 10,000 partitions have a replica on the broker.
+    assert len(message_of("change", difference(before, after))) < 25_000
+    where, partition = next(iter(after.partitions.items()))
+    moved = after._replace(partitions={**after.partitions, where: partition._replace(leader_epoch=9)})
+    assert len(message_of("change", difference(after, moved))) < 250

@@ -1,5 +1,6 @@
 """HTTP interface of the console: the page, its data as JSON, server-sent events, and changes with `--manage`."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,6 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from tidelog.cli.pipeline_view import as_json
 from tidelog.client.network.retries import reason_of
 from tidelog.console.access import describe_access
 from tidelog.console.change_requests import Mistake, carry_out, text_of
@@ -23,10 +23,10 @@ from tidelog.console.gate import Entrance, Gate, body_of, workspace_of
 from tidelog.console.login import TooManyFailures, WrongCredentials
 from tidelog.console.messages import MAX_RECORDS, Query, offsets_of, read_all, read_page, tail, volume
 from tidelog.console.observer import CLIENT_ERRORS, now_ms
+from tidelog.console.pipelines import describe_pipelines
 from tidelog.console.security import CHANGE_HEADER
 from tidelog.console.timeline import Kind
 from tidelog.console.workspace import Workspace
-from tidelog.pipelines.running.pipeline_state import default_state_directory, list_pipelines
 
 STATIC = Path(__file__).parent / "static"
 MAX_TOPICS_NAMED = 200
@@ -230,8 +230,7 @@ class Console:
             self._entrance.logins is not None
         ):  # they are files of this machine: no permission of the cluster covers them
             raise Mistake("A console with --login shows no pipelines of its machine.")
-        states = list_pipelines(default_state_directory())
-        return [as_json(state.name, state.present()) for state in states]
+        return await asyncio.to_thread(describe_pipelines)
 
     # ---- changes
 

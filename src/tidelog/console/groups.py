@@ -44,6 +44,8 @@ class Groups:
 
     async def _lag(self, group_id: str) -> dict[str, object]:
         committed = await self._committed(group_id)
+        if not committed:
+            return {"lag": None, "trend": None}
         ends = await self._ends(committed)
         lag = sum(max(0, ends[where] - offset) for where, offset in committed.items() if where in ends)
         name = f"lag/{group_id}"
@@ -58,8 +60,10 @@ class Groups:
         ends = await self._ends(dict.fromkeys(keys, 0))
         behind = {where: offset for where, offset in committed.items() if offset < ends.get(where, 0)}
         seconds = await self._lag_seconds(behind)
-        total = sum(ends[where] - offset for where, offset in behind.items())
-        self._samples.add(now_ms(), {f"lag/{group_id}": float(total)})
+        # A group that has committed nothing has no lag, which is not the same as a lag of 0.
+        total = sum(ends[where] - offset for where, offset in behind.items()) if committed else None
+        if total is not None:
+            self._samples.add(now_ms(), {f"lag/{group_id}": float(total)})
         return {
             "id": group_id,
             "kind": found.kind,

@@ -112,7 +112,8 @@ class Observer:
         }
         values |= {f"round_trip_{name}": value for name, value in self._latencies.percentiles(at_ms).items()}
         self.samples.add(at_ms, values)
-        self._publish("sample", {"at_ms": at_ms})
+        charted = {name: round(value, 3) for name, value in values.items() if "/" not in name}
+        self._publish("sample", {"at_ms": at_ms, "values": charted})
         await self._watch_groups()
 
     async def _record_counts(self) -> dict[str, float]:
@@ -155,8 +156,8 @@ class Observer:
         self._pages.add(queue)
         self._page_opened.set()
         try:
-            yield _message("cluster", as_json(self.snapshot) | {"error": self.error})
-            yield _message("events", [event._asdict() for event in self.timeline])
+            yield message_of("cluster", as_json(self.snapshot) | {"error": self.error})
+            yield message_of("events", [event._asdict() for event in self.timeline])
             while True:
                 try:
                     message = await asyncio.wait_for(queue.get(), KEEP_ALIVE_S)
@@ -175,12 +176,12 @@ class Observer:
             queue.put_nowait(None)
 
     def _publish(self, name: str, data: object) -> None:
-        message = _message(name, data) if self._pages else b""
+        message = message_of(name, data) if self._pages else b""
         for queue in self._pages:
             queue.put_nowait(message if queue.qsize() < MAX_QUEUED else None)
 
 
-def _message(name: str, data: object) -> bytes:
+def message_of(name: str, data: object) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 

@@ -7,6 +7,8 @@ import json
 MAX_SHOWN_BYTES = 64 * 1024
 """A longer key, value or header is cut on the page. The download has all of it."""
 _HEX_BYTES = 4096
+_CONTROLS = bytes(each for each in range(32) if each not in b"\t\n\r")
+"""No byte of a longer UTF-8 sequence is one of these."""
 
 
 def shown(data: bytes | None, max_bytes: int = MAX_SHOWN_BYTES) -> dict[str, object] | None:
@@ -47,7 +49,7 @@ def _text(data: bytes, *, is_cut: bool) -> str | None:
         if not is_cut or error.start < len(data) - 3:  # not just a character that was cut in two
             return None
         text = data[: error.start].decode()
-    return None if any(ord(each) < 32 and each not in "\t\n\r" for each in text) else text
+    return None if len(data.translate(None, _CONTROLS)) < len(data) else text
 
 
 def _is_json(text: str) -> bool:

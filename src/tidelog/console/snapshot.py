@@ -81,17 +81,18 @@ def difference(before: Snapshot, after: Snapshot) -> dict[str, object] | None:
     """What a page that shows `before` has to change; None if that is nothing."""
     changed = [found for found in after.partitions.items() if before.partitions.get(found[0]) != found[1]]
     removed = [found for found in before.partitions if found not in after.partitions]
-    is_same = before.brokers == after.brokers and before.controller == after.controller
+    has_same_brokers = before.brokers == after.brokers
+    is_same = has_same_brokers and before.controller == after.controller
     if not changed and not removed and is_same and before.cluster_id == after.cluster_id:
         return None
-    return {
+    found: dict[str, object] = {
         "cluster_id": after.cluster_id,
         "at_ms": after.at_ms,
         "controller": after.controller,
-        "brokers": _brokers_json(after),
         "partitions": [_partition_json(*found) for found in sorted(changed)],
         "removed": sorted(removed),
     }
+    return found if has_same_brokers else found | {"brokers": _brokers_json(after)}
 
 
 def _brokers_json(snapshot: Snapshot) -> list[dict[str, object]]:

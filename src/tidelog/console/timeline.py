@@ -2,7 +2,7 @@
 
 # Core: no clock, no I/O, no await.
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
@@ -91,13 +91,16 @@ def _events(before: Snapshot, after: Snapshot) -> Iterator[Finding]:
 
 
 def _broker_events(before: Snapshot, after: Snapshot) -> Iterator[Finding]:
+    if before.brokers == after.brokers:
+        return
+    led = Counter(partition.leader for partition in before.partitions.values())
     for broker_id, broker in after.brokers.items():
         earlier = before.brokers.get(broker_id, BrokerState(None, None, None))
         if broker.is_up and not earlier.is_up:
             yield Finding(Kind.BROKER, f"Broker {broker_id} is up at {broker.host}:{broker.port}.")
         elif earlier.is_up and not broker.is_up:
-            led = sum(partition.leader == broker_id for partition in before.partitions.values())
-            yield Finding(Kind.BROKER, f"Broker {broker_id} is gone. It led {_count(led, 'partition')}.")
+            count = _count(led[broker_id], "partition")
+            yield Finding(Kind.BROKER, f"Broker {broker_id} is gone. It led {count}.")
 
 
 def _topic_events(before: Snapshot, after: Snapshot) -> Iterator[Finding]:

@@ -93,7 +93,7 @@ class Cluster extends EventTarget {
     const brokers = this.brokers.length;
     this.id = data.cluster_id;
     this.controller = data.controller;
-    this.brokers = data.brokers;
+    this.brokers = data.brokers ?? this.brokers;
     for (const [topic, partition, leader, epoch, replicas, sync, internal] of data.partitions) {
       const old = this.partitions.get(key(topic, partition));
       this.partitions.set(key(topic, partition), {

@@ -40,6 +40,7 @@ function route() {
   leave = () => controller.abort();
   fill(document.getElementById("nav"), VIEWS.filter((each) => each[1]).map(([id, title]) =>
     h("a", { href: `#/${id}`, "aria-current": id === (PARENTS[found[0]] ?? found[0]) ? "page" : undefined }, title)));
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   document.title = `${found[1] ?? rest[0] ?? ""} · Tidelog console`;
   found[2](main, { args: rest, query: new URLSearchParams(query), signal: controller.signal });
 }

@@ -1,7 +1,7 @@
 // Brokers: addresses, leaders, log directories, settings.
 
 import { about, change, cluster, get } from "./api.js";
-import { bytes, count, fill, h, pill, table } from "./dom.js";
+import { bytes, count, fill, h, pill, table, waiting } from "./dom.js";
 import { confirm } from "./dialogs.js";
 import { settingsTable } from "./topics.js";
 
@@ -16,7 +16,7 @@ export function brokersView(main, { signal }) {
       for (const replica of each.replicas) hosted[replica] = (hosted[replica] ?? 0) + 1;
     }
     fill(list, table([
-      { title: "broker", number: true, cell: (each) => h("a", { href: `#/broker/${each.id}` }, each.id) },
+      { title: "broker", cell: (each) => h("a", { href: `#/broker/${each.id}` }, each.id) },
       { title: "state", cell: (each) => h("span", {}, each.up ? pill("up", "good") : pill("down", "bad"), " ", each.id === cluster.controller ? pill("controller") : null) },
       { title: "address", cell: (each) => each.up ? `${each.host}:${each.port}` : "–" }, { title: "rack", cell: (each) => each.rack ?? "–" },
       { title: "leads", number: true, cell: (each) => count(led[each.id] ?? 0) }, { title: "replicas", number: true, cell: (each) => count(hosted[each.id] ?? 0) },
@@ -33,17 +33,26 @@ export function brokersView(main, { signal }) {
 }
 
 export function brokerView(main, { args: [id], signal }) {
-  const body = h("div", {}, h("p", { class: "quiet" }, "Asking the broker…"));
+  const body = h("div", {}, waiting("Asking the broker…"));
   main.append(h("h1", {}, `Broker ${id}`), body);
+  let isUp = null;
+  const state = () => cluster.brokers.find((each) => String(each.id) === id)?.up ?? false;
+  function check() { // asks when the broker comes up, and does not wait for one that is down
+    if (!cluster.loaded || state() === isUp) return;
+    isUp = state();
+    if (isUp) load();
+    else fill(body, h("div", { class: "card empty" }, `Broker ${id} is not in the cluster now. `, about.local ? `\`tidelog start ${id}\` starts it.` : "Its log says why; this page shows it when it is back."));
+  }
   async function load() {
     try {
       const found = await get(`/api/brokers/${id}`);
-      if (signal.aborted) return;
+      if (signal.aborted || !state()) return;
       fill(body, h("h2", {}, "Log directories"), table([
         { title: "path", cell: (each) => h("span", { class: "mono" }, each.path) }, { title: "state", cell: (each) => each.error ? pill(each.error, "bad") : pill("online", "good") },
         { title: "replicas", number: true, cell: (each) => count(each.replicas) }, { title: "size", number: true, cell: (each) => bytes(each.bytes) },
       ], found.directories), h("h2", {}, "Settings"), settingsTable(found.settings, "broker", id, load));
     } catch (error) { fill(body, h("div", { class: "error" }, error.message)); }
   }
-  load();
+  check();
+  for (const name of ["all", "change"]) cluster.addEventListener(name, check, { signal });
 }

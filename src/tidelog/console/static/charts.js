@@ -3,13 +3,14 @@
 import { cluster, get } from "./api.js";
 import { bytes, count, fill, h, lineChart, milliseconds, rate } from "./dom.js";
 
+const MAX_SAMPLES = 720;
 const perSecond = (value) => `${bytes(value)}/s`;
 const CHARTS = [
   { title: "Records written per second", unit: rate, lines: [["", "records"]] },
   { title: "Round trip to brokers", unit: milliseconds, lines: [["p50", "round_trip_p50"], ["p99", "round_trip_p99"]] },
   { title: "Bytes", unit: perSecond, lines: [["written", "bytes_in"], ["read", "bytes_out"], ["replicated", "bytes_replicated"]] },
   { title: "Requests to partitions per second", unit: rate, lines: [["produce", "produce_requests"], ["fetch", "fetch_requests"]] },
-  { title: "Rebalances of groups per second", unit: rate, lines: [["", "rebalances"]] },
+  { title: "Rebalances of groups per minute", unit: (value) => rate(value * 60), lines: [["", "rebalances"]] },
   { title: "Under-replicated partitions", unit: count, whole: true, lines: [["", "under_replicated"]] },
   { title: "Partitions without a leader", unit: count, whole: true, lines: [["", "leaderless"]] },
   { title: "Brokers down", unit: count, whole: true, lines: [["", "brokers_down"]] },
@@ -20,14 +21,29 @@ export function chartsView(main, { signal }) {
   const charts = h("div", { class: "charts" });
   main.append(h("h1", {}, "The last hour"), charts, h("p", { class: "quiet" },
     "Kept in the memory of this console, every 5 seconds. The round trip is that of a small request of the console to each broker, over the last minute. Bytes, requests and rebalances come from /metrics of Tidelog brokers; Prometheus keeps them for longer."));
+  const names = CHARTS.flatMap(({ lines }) => lines.map((line) => line[1]));
+  let found = null;
   async function load() {
     try {
-      const found = await get("/api/charts", { name: CHARTS.flatMap(({ lines }) => lines.map((line) => line[1])) });
+      const loaded = await get("/api/charts", { name: names });
       if (signal.aborted) return;
-      fill(charts, CHARTS.filter(({ lines }) => lines.some(([, name]) => ALWAYS.includes(name) || found[name].length > 1)).map(({ title, unit, whole, lines }) =>
-        h("div", { class: "card" }, h("h2", {}, title), lineChart(lines.map(([name, series]) => [name, found[series]]), { unit, whole }))));
+      found = loaded;
+      draw();
     } catch (error) { fill(charts, h("div", { class: "error" }, error.message)); }
   }
+  function draw() {
+    fill(charts, CHARTS.filter(({ lines }) => lines.some(([, name]) => ALWAYS.includes(name) || found[name].length > 1)).map(({ title, unit, whole, lines }) =>
+        h("div", { class: "card" }, h("h2", {}, title), lineChart(lines.map(([name, series]) => [name, found[series]]), { unit, whole }))));
+  }
+  function add({ detail: { at_ms, values } }) { // what the page has is not sent again
+    if (!found) return;
+    for (const name of names) {
+      if (name in values) found[name].push([at_ms, values[name]]);
+      if (found[name].length > MAX_SAMPLES) found[name].shift();
+    }
+    if (!document.hidden) draw();
+  }
   load();
-  cluster.addEventListener("sample", load, { signal });
+  cluster.addEventListener("sample", add, { signal });
+  cluster.addEventListener("all", load, { signal }); // after a reconnection
 }

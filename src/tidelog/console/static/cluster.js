@@ -23,7 +23,7 @@ export function clusterView(main, { query, signal }) {
     drawAll();
   } }, title);
   main.append(
-    h("h1", {}, about.title || "Cluster"), figures,
+    h("h1", {}, title()), figures,
     h("div", { class: "bar" },
       h("input", { type: "search", placeholder: "Filter topics  ( / )", "aria-label": "Filter topics", value: filter.text, oninput: (event) => { filter.text = event.target.value; drawAll(); } }),
       toggle("troubles", "Only troubles"), toggle("stars", "Favourites"), toggle("internal", "Internal topics")),
@@ -46,9 +46,10 @@ export function clusterView(main, { query, signal }) {
 
   function drawAll() {
     live = up();
+    const led = leads();
     fill(head, h("div", { class: "grid-name quiet" }, "partition"), cluster.brokers.map((each) =>
       h("div", { class: `grid-broker ${each.up ? "" : "down"} ${each.id === cluster.controller ? "controller" : ""}`, title: each.up ? `${each.host}:${each.port}${each.rack ? `, rack ${each.rack}` : ""}` : "not in the cluster" },
-        h("b", {}, h("a", { href: `#/broker/${each.id}` }, each.id)), each.up ? leads(each.id) : "down")));
+        h("b", {}, h("a", { href: `#/broker/${each.id}` }, each.id)), each.up ? `leads ${count(led.get(each.id) ?? 0)}` : "down")));
     const items = visible();
     positions.clear();
     items.forEach((each, index) => positions.set(key(each.topic, each.partition), index));
@@ -58,10 +59,10 @@ export function clusterView(main, { query, signal }) {
     if (!items.length) rows.space.append(h("div", { class: "empty" }, cluster.loaded ? "No partition matches." : "Asking the cluster…"));
   }
 
-  function leads(broker) {
-    let led = 0;
-    for (const each of cluster.partitions.values()) led += each.leader === broker;
-    return `leads ${led}`;
+  function leads() {
+    const led = new Map();
+    for (const each of cluster.partitions.values()) led.set(each.leader, (led.get(each.leader) ?? 0) + 1);
+    return led;
   }
 
   function drawFigures() {
@@ -142,10 +143,11 @@ export function clusterView(main, { query, signal }) {
         if (index !== undefined) { rows.items[index] = cluster.partitions.get(name); rows.redraw(index); }
       }
       drawFigures();
+      const led = leads();
       for (const [index, each] of cluster.brokers.entries()) {
         const cell = head.children[index + 1];
         cell.classList.toggle("controller", each.id === cluster.controller);
-        if (each.up) cell.lastChild.textContent = leads(each.id);
+        if (each.up) cell.lastChild.textContent = `leads ${count(led.get(each.id) ?? 0)}`;
       }
     }
     if (selected && detail.includes(selected)) select(cluster.partitions.get(selected));
@@ -157,7 +159,7 @@ export function clusterView(main, { query, signal }) {
 
   function drawHelp() {
     fill(side, h("h2", {}, "Click on a replica"), h("p", { class: "quiet" }, "It tells how far behind it is, why it is out of sync, since when, and what would bring it back."),
-      about.local && about.manage ? h("div", {}, h("h2", {}, "Try a failover"), cluster.brokers.map((each) => brokerButton(each))) : null);
+      about.local && about.manage ? h("div", {}, h("h2", {}, "Try a failover"), h("div", { class: "bar" }, cluster.brokers.slice(0, 12).map((each) => brokerButton(each)))) : null);
   }
 
   function brokerButton(broker) {
@@ -170,6 +172,8 @@ export function clusterView(main, { query, signal }) {
   on("all", () => !selected && drawHelp());
   on("change", () => !selected && drawHelp());
 }
+
+const title = () => (about.title || "cluster").replace(/^c/, "C");
 
 const LABELS = { leader: "leads", sync: "in sync", lagging: "behind", offline: "down" };
 

@@ -72,6 +72,8 @@ export function pill(text, kind = "plain") {
   return h("span", { class: `pill ${kind}` }, text);
 }
 
+export const waiting = (text = "Asking the cluster…") => h("p", { class: "quiet", role: "status" }, text);
+
 export function toast(text, kind = "good") {
   const note = h("div", { class: kind }, text);
   document.getElementById("toast").append(note);
@@ -176,15 +178,15 @@ export function lineChart(series, { unit = rate, whole = false } = {}) {
   const x = (ms) => (600 * (ms - from)) / (to - from || 1);
   const y = (value) => 100 - (96 * value) / top;
   const path = (points) => points.map(([ms, value], index) => `${index && ms - points[index - 1][0] < GAP_MS ? "L" : "M"}${x(ms).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-  const newest = lines.map(([name, points]) => `${name ? `${name} ` : ""}${unit(points.at(-1)[1])}`).join(", ");
+  const named = lines.map(([name, points]) => `${name ? `${name} ` : ""}${unit(points.at(-1)[1])}`);
+  const newest = named.join(", ");
   return h("div", { class: "plot" },
-    h("div", { class: "plot-top" }, h("span", { class: "quiet" }, unit(top)), h("b", {}, newest)),
+    h("div", { class: "plot-top" }, h("span", { class: "quiet" }, unit(top)), h("b", {}, lines.length === 1 ? newest : named.map((text, index) => h("span", { class: `key line-${index}` }, text)))),
     svg("svg", { class: "chart", viewBox: "0 0 600 104", preserveAspectRatio: "none", role: "img",
       "aria-label": `From ${clock(from)} to ${clock(to)}: newest ${newest}, highest ${unit(highest)}` },
     [4, 52, 100].map((line) => svg("line", { x1: 0, x2: 600, y1: line, y2: line })),
     lines.map(([, points], index) => svg("path", { d: path(points), class: `line-${index}` }))),
-    h("div", { class: "plot-foot quiet" }, h("span", {}, clock(from)),
-      lines.length > 1 ? h("span", {}, lines.map(([name], index) => h("span", { class: `key line-${index}` }, name))) : null, h("span", {}, clock(to))));
+    h("div", { class: "plot-foot quiet" }, h("span", {}, clock(from)), h("span", {}, clock(to))));
 }
 
 const GAP_MS = 60_000; // without samples for longer than this, the line is broken

@@ -1,7 +1,7 @@
 // Groups: lag in records and in seconds with its trend, members, and offsets that can be reset after a preview.
 
 import { about, change, get } from "./api.js";
-import { count, duration, fill, h, lineChart, pill, table } from "./dom.js";
+import { count, duration, fill, h, lineChart, pill, table, waiting } from "./dom.js";
 
 const TRENDS = { growing: ["↑ growing", "bad"], shrinking: ["↓ shrinking", "good"], steady: ["→ steady", "plain"] };
 const trend = (name) => (name ? pill(...TRENDS[name]) : h("span", { class: "quiet" }, "–"));
@@ -10,7 +10,7 @@ const INTERVAL = 5000;
 export function groupsView(main, { query, signal }) {
   let groups = [];
   let lags = {};
-  const list = h("div");
+  const list = h("div", {}, waiting());
   const box = h("input", { type: "search", placeholder: "Filter groups  ( / )", "aria-label": "Filter groups", value: query.get("filter") ?? "", oninput: () => { draw(); loadLags(); } });
   main.append(h("h1", {}, "Groups"), h("div", { class: "bar" }, box), list);
   const shown = () => groups.filter((each) => each.id.toLowerCase().includes(box.value.toLowerCase()));
@@ -36,26 +36,28 @@ export function groupsView(main, { query, signal }) {
     try { groups = await get("/api/groups"); if (!signal.aborted) { draw(); await loadLags(); } } catch (error) { fill(list, h("div", { class: "error" }, error.message)); }
   }
   load();
-  const timer = setInterval(load, INTERVAL);
+  const timer = setInterval(() => document.hidden || load(), INTERVAL);
   signal.addEventListener("abort", () => clearInterval(timer));
 }
 
 export function groupView(main, { args: [id], signal }) {
-  const body = h("div");
-  main.append(h("h1", {}, id), about.manage ? resetForm(id, load) : null, body);
+  const body = h("div", {}, waiting());
+  main.append(h("h1", {}, id), body);
+  if (about.manage) main.append(h("h2", {}, "Reset offsets"), resetForm(id, load));
 
   async function load() {
     try {
       const found = await get(`/api/groups/${encodeURIComponent(id)}`);
       if (signal.aborted) return;
-      const seconds = Math.max(0, ...found.partitions.map((each) => each.seconds ?? 0));
+      const known = found.partitions.filter((each) => each.seconds !== null);
+      const seconds = known.length ? Math.max(...known.map((each) => each.seconds)) : null;
       fill(body, h("div", { class: "figures" },
         [[found.state, "state"], [count(found.lag), "records behind"], [duration(seconds), "time behind"], [found.members.length, "members"], [`${found.kind}${found.assignor ? `, ${found.assignor}` : ""}`, "protocol"]]
-          .map(([value, title]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, title))), h("div", { class: "figure" }, trend(found.trend), h("br"), h("span", {}, "trend of the lag"))),
-        h("div", { class: "card" }, h("h2", {}, "Lag"), lineChart([["", found.history]], { unit: (value) => count(Math.round(value)), whole: true })),
+          .map(([value, title]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, title))), h("div", { class: "figure" }, h("b", {}, trend(found.trend)), h("span", {}, "trend of the lag"))),
+        h("div", { class: "card" }, h("h2", {}, "Lag"), found.lag === null ? h("div", { class: "empty" }, "The group has committed nothing, so its lag is not known.") : lineChart([["", found.history]], { unit: (value) => count(Math.round(value)), whole: true })),
         h("h2", {}, "Partitions"), table([
           { title: "topic", cell: (each) => h("a", { href: `#/topic/${encodeURIComponent(each.topic)}` }, each.topic) },
-          { title: "partition", number: true, cell: (each) => each.partition },
+          { title: "partition", cell: (each) => each.partition },
           { title: "committed", number: true, cell: (each) => count(each.committed) },
           { title: "end", number: true, cell: (each) => count(each.end) },
           { title: "lag", number: true, cell: (each) => count(each.lag) },
@@ -69,7 +71,7 @@ export function groupView(main, { args: [id], signal }) {
     } catch (error) { fill(body, h("div", { class: "error" }, error.message)); }
   }
   load();
-  const timer = setInterval(load, INTERVAL);
+  const timer = setInterval(() => document.hidden || load(), INTERVAL);
   signal.addEventListener("abort", () => clearInterval(timer));
 }
 
@@ -77,6 +79,9 @@ function resetForm(id, reload) {
   const target = h("select", { "aria-label": "Reset to" }, ["earliest", "latest", "offset", "time", "shift by"].map((each) => h("option", {}, each)));
   const at = h("input", { placeholder: "offset, ISO time or shift", "aria-label": "Offset, time or shift" });
   const result = h("div");
+  const showField = () => { at.hidden = ["earliest", "latest"].includes(target.value); };
+  target.addEventListener("change", showField);
+  showField();
   const wanted = () => {
     const text = at.value.trim();
     if (target.value === "time") return `@${Date.parse(text)}`;
@@ -94,5 +99,5 @@ function resetForm(id, reload) {
       rows.length ? h("button", { type: "button", class: "danger", onclick: () => change("reset-offsets", { group: id, to: wanted() }).then(() => { result.replaceChildren(); reload(); }).catch(() => {}) }, "Reset the offsets") : null);
     } catch (error) { fill(result, h("div", { class: "error" }, error.message)); }
   }
-  return h("div", { class: "card" }, h("div", { class: "bar" }, h("span", {}, "Reset offsets to"), target, at, h("button", { type: "button", onclick: preview }, "Preview")), result);
+  return h("div", { class: "card" }, h("div", { class: "bar" }, h("span", {}, "to"), target, at, h("button", { type: "button", onclick: preview }, "Preview")), result);
 }

@@ -15,6 +15,12 @@ export function messagesView(body, topic, query, signal) {
   };
   const start = h("select", { "aria-label": "Begin at" }, [["latest", "latest"], ["earliest", "earliest"], ["offset", "offset"], ["time", "time"]].map(([value, title]) => h("option", { value }, title)));
   start.value = query.get("from") ?? "latest";
+  const showField = () => {
+    fields.at.hidden = !["offset", "time"].includes(start.value);
+    fields.at.placeholder = start.value === "time" ? "2026-01-31T12:00" : "offset";
+    fields.at.setAttribute("aria-label", start.value);
+  };
+  start.addEventListener("change", showField);
   const list = h("div", { class: "card" });
   const note = h("span", { class: "quiet", role: "status" });
   const bars = h("div", { class: "bars" });
@@ -28,7 +34,7 @@ export function messagesView(body, topic, query, signal) {
   body.append(
     h("div", { class: "card" }, h("div", { class: "bar quiet" }, h("span", {}, "Records by time: click on a bar to read from there"), h("span", { class: "grow" }),
       [[HOUR, "1 h"], [24 * HOUR, "24 h"], [7 * 24 * HOUR, "7 days"]].map(([span, title]) => h("button", { type: "button", onclick: () => loadVolume(span) }, title))), bars),
-    h("div", { class: "bar" }, h("label", {}, "from", start), field("at", "offset or ISO time"), field("partitions", "partitions"), field("key", "key contains"), field("value", "value contains"), field("header", "header contains"), field("path", "JSON path=value"),
+    h("div", { class: "bar" }, h("label", {}, "from", start), field("at", "offset"), field("partitions", "partitions"), field("key", "key contains"), field("value", "value contains"), field("header", "header contains"), field("path", "JSON path=value"),
       h("button", { type: "button", class: "primary", onclick: () => load() }, "Read"), live, format, h("button", { type: "button", onclick: download }, "Download"), note),
     list, h("div", { class: "bar" }, more));
 
@@ -108,7 +114,7 @@ export function messagesView(body, topic, query, signal) {
       const found = await get(`${path}/volume`, { since, until });
       const top = Math.max(1, ...found.map((each) => each[1]));
       fill(bars, found.map(([ms, records]) => {
-        const bar = h("button", { type: "button", title: `${moment(ms)}: ${count(records)} records`, "aria-label": `${moment(ms)}: ${count(records)} records`, onclick: () => { start.value = "time"; fields.at.value = new Date(ms).toISOString(); load(); } });
+        const bar = h("button", { type: "button", title: `${moment(ms)}: ${count(records)} records`, "aria-label": `${moment(ms)}: ${count(records)} records`, onclick: () => { start.value = "time"; fields.at.value = new Date(ms).toISOString(); showField(); load(); } });
         bar.style.height = `${Math.round((60 * records) / top)}px`;
         return bar;
       }));
@@ -116,6 +122,7 @@ export function messagesView(body, topic, query, signal) {
   }
 
   signal.addEventListener("abort", stopLive);
+  showField();
   load();
   loadVolume(HOUR);
 }

@@ -1,38 +1,46 @@
 // Pipelines of this machine: every query with its rates, lag, batch duration, and the last error in one sentence.
 
 import { get } from "./api.js";
-import { count, fill, h, pill, table } from "./dom.js";
+import { bytes, count, fill, h, moment, pill, rate, table } from "./dom.js";
 
-const KINDS = { running: "good", starting: "warn", stopping: "warn", failed: "bad" };
+const KINDS = { running: "good", idle: "good", starting: "warn", stopping: "warn", waiting: "warn", failed: "bad" };
 
 export function pipelinesView(main, { signal }) {
-  const list = h("div");
+  const list = h("div", {}, h("p", { class: "quiet" }, "Looking for pipelines…"));
   main.append(h("h1", {}, "Pipelines"), list);
 
   async function load() {
     try {
       const found = await get("/api/pipelines");
       if (signal.aborted) return;
-      fill(list, found.length ? found.map(card) : h("div", { class: "card empty" }, "No pipeline has run on this machine."));
-    } catch (error) { fill(list, h("div", { class: "error" }, error.message)); }
+      fill(list, found.length ? found.map(card) : h("div", { class: "card empty" }, "No pipeline has run on this machine. `tidelog pipeline new` writes one."));
+    } catch (error) { fill(list, h("div", { class: "card empty" }, error.message)); }
   }
 
   function card(pipeline) {
     const progress = pipeline.progress ?? {};
+    const ms = (value) => (value === null || value === undefined ? "–" : `${count(value)} ms`);
     return h("div", { class: "card" },
       h("h2", {}, pipeline.name, " ", pill(pipeline.state, KINDS[pipeline.state] ?? "plain")),
-      h("p", { class: "quiet" }, `${pipeline.file}, started ${pipeline.started_at}`),
+      h("p", { class: "quiet" }, h("span", { class: "mono" }, pipeline.file), `, started ${moment(Date.parse(pipeline.started_at))}, last heard ${moment(Date.parse(pipeline.updated_at))} UTC`),
       pipeline.error ? h("div", { class: "error" }, pipeline.error) : null,
       table([
-        { title: "query", cell: (each) => each.name }, { title: "state", cell: (each) => each.state },
-        { title: "rows in", number: true, cell: (each) => count(each.rows_in) }, { title: "rows out", number: true, cell: (each) => count(each.rows_out) },
+        { title: "query", cell: (each) => each.name }, { title: "state", cell: (each) => pill(each.state, KINDS[each.state] ?? "plain") },
+        { title: "rows in", number: true, cell: (each) => count(each.rows_in) }, { title: "in/s", number: true, cell: (each) => rate(each.rows_in_per_second) },
+        { title: "bytes/s", number: true, cell: (each) => bytes(each.bytes_in_per_second) }, { title: "rows out", number: true, cell: (each) => count(each.rows_out) },
         { title: "lag", number: true, cell: (each) => count(each.lag) }, { title: "batches", number: true, cell: (each) => count(each.batches) },
-        { title: "last batch", number: true, cell: (each) => each.batch_duration_ms === null || each.batch_duration_ms === undefined ? "–" : `${count(each.batch_duration_ms)} ms` },
+        { title: "last batch", number: true, cell: (each) => ms(each.batch_duration_ms) },
       ], progress.queries ?? [], { empty: "No query has reported yet." }),
-      progress.dead_letters ? h("p", {}, pill(`${count(progress.dead_letters)} dead letters`, "warn")) : null,
-      /^https?:/.test(progress.ui ?? "") ? h("p", {}, h("a", { href: progress.ui, rel: "noreferrer" }, "Spark's own page")) : null);
+      h("div", { class: "bar losses" }, losses(progress),
+        (pipeline.dead_letter_topics ?? []).map((topic) => h("a", { href: `#/topic/${encodeURIComponent(topic)}?from=latest` }, `Dead letters in ${topic}`)),
+        /^https?:/.test(progress.ui ?? "") ? h("a", { href: progress.ui, rel: "noreferrer" }, "Spark's own page") : null));
+  }
+
+  function losses(progress) {
+    const found = [["dead_letters", "dead letters"], ["skipped_records", "skipped records"]].filter(([name]) => progress[name]).map(([name, title]) => pill(`${count(progress[name])} ${title}`, "warn"));
+    return [...found, ...Object.entries(progress.violations ?? {}).filter(([, rows]) => rows).map(([name, rows]) => pill(`${name} violated by ${count(rows)} rows`, "warn"))];
   }
   load();
-  const timer = setInterval(load, 3000);
+  const timer = setInterval(() => document.hidden || load(), 3000);
   signal.addEventListener("abort", () => clearInterval(timer));
 }

@@ -1,7 +1,7 @@
 // Topics: the list, one topic with its partitions and settings, and its messages.
 
 import { about, change, cluster, favourites, get, toggleFavourite } from "./api.js";
-import { bytes, count, fill, h, lineChart, pill, rate, table } from "./dom.js";
+import { bytes, count, fill, h, lineChart, pill, rate, table, waiting } from "./dom.js";
 import { ask, confirm } from "./dialogs.js";
 import { messagesView } from "./messages.js";
 
@@ -9,7 +9,7 @@ export function topicsView(main, { query, signal }) {
   let topics = [];
   let internal = false;
   let stars = query.has("favourites");
-  const list = h("div");
+  const list = h("div", {}, waiting());
   const box = h("input", { type: "search", placeholder: "Filter topics  ( / )", "aria-label": "Filter topics", value: query.get("filter") ?? "", oninput: draw });
   const pressed = (title, get_, set) => h("button", { type: "button", "aria-pressed": get_(), onclick: (event) => { set(!get_()); event.target.setAttribute("aria-pressed", get_()); draw(); } }, title);
   main.append(h("h1", {}, "Topics"), h("div", { class: "bar" }, box,
@@ -45,11 +45,11 @@ export function topicsView(main, { query, signal }) {
   }
   load();
   cluster.addEventListener("all", load, { signal });
-  cluster.addEventListener("sample", load, { signal });
+  cluster.addEventListener("sample", () => document.hidden || load(), { signal });
 }
 
 export function topicView(main, { args: [name, tab = "messages"], query, signal }) {
-  const body = h("div");
+  const body = h("div", {}, tab === "messages" ? null : waiting());
   const tabs = ["messages", "partitions", "settings"];
   main.append(h("h1", {}, name), h("div", { class: "bar" }, tabs.map((each) =>
     h("a", { "aria-current": each === tab ? "page" : undefined, class: `pill ${each === tab ? "good" : "plain"}`, href: `#/topic/${encodeURIComponent(name)}/${each}` }, each)),
@@ -89,9 +89,9 @@ export function topicView(main, { args: [name, tab = "messages"], query, signal 
     const rows = [...cluster.partitions.values()].filter((each) => each.topic === name);
     const at = (each, field) => found.offsets[each.partition]?.[field];
     return table([
-      { title: "partition", number: true, cell: (each) => each.partition },
+      { title: "partition", cell: (each) => each.partition },
       { title: "leader", cell: (each) => each.leader ?? pill("none", "bad") },
-      { title: "epoch", number: true, cell: (each) => each.epoch },
+      { title: "epoch", cell: (each) => each.epoch },
       { title: "replicas", cell: (each) => each.replicas.join(", ") },
       { title: "in sync", cell: (each) => h("span", {}, each.sync.join(", "), " ", each.sync.length < each.replicas.length ? pill("under-replicated", "warn") : null) },
       { title: "start", number: true, cell: (each) => count(at(each, "start")) },

@@ -1,13 +1,13 @@
 // Transactions: open and hanging ones first.
 
 import { about, change, get } from "./api.js";
-import { duration, fill, h, pill, table } from "./dom.js";
+import { duration, fill, h, pill, table, waiting } from "./dom.js";
 import { confirm } from "./dialogs.js";
 
 const OPEN = ["Ongoing", "PrepareCommit", "PrepareAbort"];
 
 export function transactionsView(main, { signal }) {
-  const list = h("div");
+  const list = h("div", {}, waiting());
   main.append(h("h1", {}, "Transactions"), list);
   async function load() {
     try {
@@ -28,6 +28,6 @@ export function transactionsView(main, { signal }) {
     if (await confirm("Abort the transaction", `The producer ${each.transactional_id} is fenced: it cannot write any more until it starts anew.`, "Abort")) await change("abort-transaction", { id: each.transactional_id }).then(load).catch(() => {});
   }
   load();
-  const timer = setInterval(load, 5000);
+  const timer = setInterval(() => document.hidden || load(), 5000);
   signal.addEventListener("abort", () => clearInterval(timer));
 }

@@ -1,0 +1,196 @@
+"""What the console costs, and how soon it shows a failover: `python -m bench.console_costs [TRIALS]`.
+
+Failover: the leader of a partition is killed with SIGKILL while a page is open in Chromium. Measured are the time until
+another broker names the new leader, and the time from then until the page has drawn it.
+Cost: 100 brokers, 10,000 partitions and 1,000 groups as the console meets them, without brokers that would take the
+processor for themselves: CPU time of one look at the cluster, bytes of an update, CPU of an open page that is idle.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from bench import wire
+from tests.console.large_cluster import BROKERS, LargeCluster, LargeConsole, large_console
+from tests.console.running_console import running_console
+from tidelog.console.observer import MAX_SHARE, message_of
+from tidelog.console.snapshot import Snapshot, as_json, difference, snapshot_of
+from tidelog.console.timeline import Timeline
+from tidelog.protocol.codec import decode, encode
+from tidelog.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+METADATA_VERSION = 12
+IDLE_S = 60.0
+TIME_LIMIT_MS = 60_000
+ROW = '[data-partition="orders-0"]'
+
+# The page notes when the row of the partition was drawn anew: no round trip of the test is in the figure.
+WATCH = """([row, leader]) => {
+  window.shownAt = null;
+  const look = () => {
+    const cells = [...(document.querySelector(row)?.querySelectorAll(".grid-cell") ?? [])];
+    const leads = cells.findIndex((cell) => cell.querySelector(".chip.leader"));
+    if (leads >= 0 && leads + 1 !== leader && window.shownAt === null) window.shownAt = Date.now() / 1000;
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+
+def main(trials: int) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        failovers(browser, trials)
+        costs(browser)
+        browser.close()
+
+
+# ---- failover
+
+
+def failovers(browser: Browser, trials: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="console-costs-") as directory:
+        data = str(Path(directory) / "data")
+        bootstrap = (
+            _tidelog("up", "--detach", "--port", "0", "--data", data).splitlines()[-1].removeprefix("bootstrap: ")
+        )
+        try:
+            _tidelog(
+                "topic", "create", "orders", "--partitions", "12", "--replication-factor", "3", "--bootstrap", bootstrap
+            )
+            with running_console(bootstrap) as console:
+                page = browser.new_page()
+                page.goto(f"{console.origin}/#/cluster")
+                page.wait_for_selector(f"{ROW} .chip.leader", timeout=TIME_LIMIT_MS)
+                measured = [_failover(page, data) for _ in range(trials)]
+        finally:
+            _tidelog("down", "--data", data)
+    for title, index in (("kill to election", 0), ("election to the page", 1), ("kill to the page", 2)):
+        found = sorted(trial[index] for trial in measured)
+        print(f"{title}: median {median(found):.2f} s, longest {found[-1]:.2f} s, {trials} trials")
+
+
+def _failover(page: Page, data: str) -> tuple[float, float, float]:
+    status = _status(data)
+    leader = next(
+        each["leader"] for each in status["partitions"] if (each["topic"], each["partition"]) == ("orders", 0)
+    )
+    victim = next(each for each in status["brokers"] if each["id"] == leader)
+    witness = next(each for each in status["brokers"] if each["id"] != leader)
+    page.evaluate(WATCH, [ROW, leader])
+    connection = wire.Connection(witness["port"])
+    os.kill(victim["pid"], signal.SIGKILL)
+    killed_s = time.time()
+    while _leader(connection) in (leader, None):
+        time.sleep(0.005)
+    elected_s = time.time()
+    page.wait_for_function("window.shownAt !== null", timeout=TIME_LIMIT_MS)
+    shown_s = float(page.evaluate("window.shownAt"))
+    _tidelog("start", str(leader), "--data", data)
+    while _status(data)["health"] != "healthy":
+        time.sleep(0.5)
+    return elected_s - killed_s, shown_s - elected_s, shown_s - killed_s
+
+
+def _leader(connection: wire.Connection) -> int | None:
+    state = wire.topic_state(connection.ask(wire.metadata_frame("orders"))).partitions.get(0)
+    return None if state is None else state.leader
+
+
+def _status(data: str) -> Any:
+    return json.loads(_tidelog("status", "--json", "--data", data))
+
+
+def _tidelog(*arguments: str) -> str:
+    command = [sys.executable, "-m", "tidelog", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+
+
+# ---- cost
+
+
+def costs(browser: Browser) -> None:
+    frame = _metadata_frame()
+    cluster = LargeCluster()
+    before = snapshot_of(cluster.metadata, Snapshot(), 0)
+    timeline = Timeline()
+    began_s = time.process_time()
+    turns = 5
+    for _ in range(turns):
+        cluster.metadata.updated(decode(MetadataResponse, METADATA_VERSION, frame), has_all_topics=True)
+        after = snapshot_of(cluster.metadata, before, 1)
+        assert difference(before, after) is None
+        timeline.observe(before, after)
+    turn_s = (time.process_time() - began_s) / turns
+    print(f"one look at 10,000 partitions: {turn_s * 1000:.0f} ms of CPU, so one every {turn_s / MAX_SHARE:.1f} s")
+    print(f"first picture: {len(message_of('cluster', as_json(before))):,} bytes")
+    cluster.kill(1)
+    lost = snapshot_of(cluster.metadata, before, 1)
+    size = len(message_of("change", difference(before, lost)))
+    print(f"a broker of {BROKERS} dies, 300 partitions change: {size:,} bytes")
+    with large_console() as console:
+        _idle_page(browser, console)
+
+
+def _idle_page(browser: Browser, console: LargeConsole) -> None:
+    page = browser.new_page()
+    page.goto(f"{console.address}/#/cluster")
+    page.wait_for_selector(".chip.leader", timeout=TIME_LIMIT_MS)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+
+    def task_s() -> float:
+        metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+        return float(metrics["TaskDuration"])
+
+    before_s = task_s()
+    time.sleep(IDLE_S)
+    print(f"idle page of 10,000 partitions: {(task_s() - before_s) * 1000:.0f} ms of main thread per minute")
+    console.cluster.kill(1)
+    before_s = task_s()
+    console.run(console.observer.poll())
+    page.wait_for_selector(".grid-broker.down", state="attached", timeout=TIME_LIMIT_MS)
+    page.wait_for_timeout(3000)
+    print(f"the death of a broker, drawn: {(task_s() - before_s) * 1000:.0f} ms of main thread")
+
+
+def _metadata_frame() -> bytes:
+    metadata = LargeCluster().metadata
+    topics = [
+        MetadataResponseTopic(
+            name=topic.name,
+            partitions=[
+                MetadataResponsePartition(
+                    partition_index=number,
+                    leader_id=each.leader,
+                    leader_epoch=each.leader_epoch,
+                    replica_nodes=each.replicas,
+                    isr_nodes=each.in_sync_replicas,
+                )
+                for number, each in topic.partitions.items()
+            ],
+        )
+        for topic in metadata.topics.values()
+    ]
+    brokers = [MetadataResponseBroker(node_id=each, host="localhost", port=each) for each in metadata.brokers]
+    return encode(MetadataResponse(brokers=brokers, topics=topics), METADATA_VERSION)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
