@@ -100,8 +100,8 @@ def _failover(page: Page, data: str) -> tuple[float, float, float]:
     while _leader(connection) in (leader, None):
         time.sleep(0.005)
     elected_s = time.time()
-    page.wait_for_function("window.shownAt !== null", timeout=TIME_LIMIT_MS)
-    shown_s = float(page.evaluate("window.shownAt"))
+    while (shown_s := page.evaluate("window.shownAt")) is None:
+        time.sleep(0.05)
     _tidelog("start", str(leader), "--data", data)
     while _status(data)["health"] != "healthy":
         time.sleep(0.5)
