@@ -37,6 +37,7 @@ class LargeCluster:
 
     def __init__(self) -> None:
         self.connections: Any = None
+        self.asked: list[object] = []
         self.kill(None)
 
     def kill(self, broker_id: int | None) -> None:
@@ -46,6 +47,7 @@ class LargeCluster:
         self.metadata = ClusterMetadata(1, "large", alive[0], brokers, topics)
 
     async def ask_topics(self, topics: object) -> ClusterMetadata:
+        self.asked.append(topics)
         return self.metadata
 
 

@@ -1,5 +1,6 @@
 """The page with 100 brokers, 10,000 partitions and 1,000 groups: what is drawn, sent and asked for."""
 
+import asyncio
 import shutil
 from collections.abc import Generator, Sequence
 
@@ -73,6 +74,22 @@ def _assert_an_election_is_pushed(console: LargeConsole, page: Page) -> None:
     expect(page.locator('[data-partition="topic-000-0"] .chip.leader.changed')).to_have_count(1)
     expect(page.locator(".timeline")).to_contain_text("Broker 1 is gone. It led 100 partitions.")
     assert asked == []
+
+
+def test_a_lost_broker_is_noticed_without_asking_for_partitions(console: LargeConsole) -> None:
+    """A look at 10,000 partitions is too dear for twice a second; a look at the brokers is not."""
+    observer, looks = console.observer, console.cluster.asked
+
+    def is_urgent() -> bool:
+        return bool(asyncio.run_coroutine_threadsafe(observer.has_other_brokers(), console.loop).result(60))
+
+    looks.clear()
+    assert not is_urgent()
+    console.cluster.kill(1)
+    assert is_urgent()
+    assert looks == [[], []]
+    console.run(observer.poll())
+    assert not is_urgent()
 
 
 def test_an_update_has_the_size_of_what_changed(console: LargeConsole) -> None:

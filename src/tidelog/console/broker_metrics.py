@@ -3,6 +3,7 @@
 import asyncio
 import urllib.error
 import urllib.request
+from contextlib import suppress
 
 from tidelog.client.admin.admin import Admin
 from tidelog.client.network.in_flight import ConnectionLost
@@ -72,5 +73,6 @@ def _unlabelled(page: str) -> list[tuple[str, float]]:
     for line in page.splitlines():
         name, _, value = line.partition(" ")
         if name in COUNTERS:
-            found.append((name, float(value)))
+            with suppress(ValueError):  # a page of somebody else
+                found.append((name, float(value)))
     return found

@@ -31,6 +31,8 @@ MAX_SHARE = 0.04
 MAX_QUEUED = 200
 """Messages for a page that does not read. Above it the page is disconnected; it then connects anew."""
 KEEP_ALIVE_S = 15.0
+SETTLING_LOOKS = 4
+"""Looks without a long pause after brokers came or went: elections follow."""
 GROUPS_TIMEOUT_S = 3.0
 
 CLIENT_ERRORS = (KafkaError, ConnectionLost, GaveUp, TimeoutError)
@@ -51,26 +53,55 @@ class Observer:
         self._group_admin = GroupAdmin(cluster, timeout_s=GROUPS_TIMEOUT_S)
         self._pages: set[asyncio.Queue[bytes | None]] = set()
         self._page_opened = asyncio.Event()
+        self._settling = 0
 
     # ---- polling
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._repeat(self.poll, WATCHED_INTERVAL_S))
+            tasks.create_task(self._repeat(self.poll, WATCHED_INTERVAL_S, self.has_other_brokers))
             tasks.create_task(self._repeat(self.sample, INTERVAL_S))
 
-    async def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float) -> None:
+    async def _repeat(
+        self,
+        step: Callable[[], Awaitable[None]],
+        interval_s: float,
+        is_urgent: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         while True:
             began_s = time.process_time()
-            await step()
-            cost_s = time.process_time() - began_s
-            pause_s = max(interval_s if self._pages else max(interval_s, UNWATCHED_INTERVAL_S), cost_s / MAX_SHARE)
-            if self._pages:
-                await asyncio.sleep(pause_s)
-            else:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._page_opened.wait(), pause_s)
+            try:
+                await step()
+            except Exception:  # pages would show an old state for ever
+                logger.exception("observing the cluster failed, continuing")
+            pause_s = max(interval_s, (time.process_time() - began_s) / MAX_SHARE)
+            if is_urgent is not None and self._settling > 0:
+                self._settling -= 1
+                pause_s = interval_s
+            await self._pause(pause_s, interval_s, is_urgent)
+
+    async def _pause(self, pause_s: float, interval_s: float, is_urgent: Callable[[], Awaitable[bool]] | None) -> None:
+        """While a page is open, a long pause ends as soon as something is urgent."""
+        if not self._pages:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._page_opened.wait(), max(pause_s, UNWATCHED_INTERVAL_S))
+            return
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + pause_s
+        while (left_s := until_s - loop.time()) > 0:
+            await asyncio.sleep(min(left_s, interval_s))
+            if left_s > interval_s and is_urgent is not None and await is_urgent():
+                return
+
+    async def has_other_brokers(self) -> bool:
+        """A cheap look, for clusters with so many partitions that a whole one is rare: brokers and controller only."""
+        try:
+            metadata = await self.cluster.ask_topics([])
+        except CLIENT_ERRORS:
+            return True
+        up = {broker_id for broker_id, broker in self.snapshot.brokers.items() if broker.is_up}
+        return metadata.brokers.keys() != up or metadata.controller_id != self.snapshot.controller
 
     async def poll(self) -> None:
         before = self.snapshot
@@ -82,6 +113,8 @@ class Observer:
         self._set_error(None)
         self.snapshot = snapshot_of(metadata, before, now_ms())
         changed = difference(before, self.snapshot)
+        if before.brokers != self.snapshot.brokers:
+            self._settling = SETTLING_LOOKS
         if changed is not None:
             self._publish("change", changed)
         events = self.timeline.observe(before, self.snapshot)
