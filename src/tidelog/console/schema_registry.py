@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.value_decoding import Decode, avro_decoder, missing, protobuf_decoder
-from tidelog.pipelines.formats.confluent import BadPrefix, after_prefix, has_prefix, message_indexes
+from tidelog.pipelines.formats.confluent import BadPrefix, after_prefix, has_prefix, split_message_indexes
 
 TIMEOUT_S = 5.0
 RETRY_S = 30.0
@@ -118,7 +118,7 @@ class SchemaRegistry:
 
 def _indexes(data: bytes) -> tuple[int, ...]:
     try:
-        return message_indexes(data)
+        return split_message_indexes(data)[0]
     except BadPrefix:
         return ()
 

@@ -40,6 +40,7 @@ SPARK_PACKAGES = ("pyspark", "pyarrow", "numba")
 FORMAT_PACKAGES = {FormatKind.AVRO: "fastavro", FormatKind.PROTOBUF: "google.protobuf"}
 REGISTRY_PACKAGES = ("confluent_kafka", "authlib")
 """The client of the registry, and a package that it has only with its extra."""
+REGISTRY_PACKAGES_OF = {FormatKind.PROTOBUF: ("grpc_tools",), FormatKind.JSON: ("jsonschema",)}
 TABLE_PACKAGES = {TableKind.DELTA: ("deltalake", "spark"), TableKind.ICEBERG: ("pyiceberg", "iceberg")}
 """The package of each kind of table, and the extra of tidelog that installs it."""
 FIELDS_OF_OPTIONS = {
@@ -115,12 +116,15 @@ class MachineChecks:
         if package is not None and not is_installed(package):
             sentence = f"format = '{format_.kind}' needs a package that is not installed: pip install 'tidelog[spark]'"
             self._diagnostics.report((*path, "format"), sentence)
-        if format_.registry is not None and not all(map(is_installed, REGISTRY_PACKAGES)):
+        needed = (*REGISTRY_PACKAGES, *REGISTRY_PACKAGES_OF.get(format_.kind, ()))
+        if format_.registry is not None and not all(map(is_installed, needed)):
             sentence = "a schema registry needs its client, which is not installed: pip install 'tidelog[registry]'"
             self._diagnostics.report((*path, "registry"), sentence)
         if format_.schema_file is not None and not format_.schema_file.is_file():
             self._diagnostics.report((*path, "schema_file"), f"file {format_.schema_file} does not exist")
-        elif format_.schema_file is not None and package is not None and is_installed(package):
+        elif format_.schema_file is not None and (
+            format_.kind is FormatKind.JSON or (package is not None and is_installed(package))
+        ):
             problem = problem_of_schema_file(format_, format_.schema_file)
             if problem is not None:
                 self._diagnostics.report((*path, "schema_file"), problem)

@@ -8,6 +8,7 @@ from pathlib import Path
 from tidelog.pipelines.checks.cluster_checks import AskCluster, ask_cluster, check_topics
 from tidelog.pipelines.checks.machine_checks import MachineChecks, check_place, check_spark
 from tidelog.pipelines.checks.reference_checks import check_references
+from tidelog.pipelines.checks.registry_copies import for_check
 from tidelog.pipelines.checks.spark_checks import AskSpark
 from tidelog.pipelines.definition.mistakes import Mistake, Mistakes
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Pipeline
@@ -51,7 +52,7 @@ def check_file(
     check_references(draft.pipeline, draft.diagnostics, draft.step_positions)
     _check_environment(draft, place, None if is_offline else ask)
     if ask_spark is not None and not draft.diagnostics.has_mistakes():
-        ask_spark(finished(draft), draft.diagnostics, draft.step_positions)
+        ask_spark(for_check(finished(draft), place, is_offline), draft.diagnostics, draft.step_positions)
     has_mistakes = draft.diagnostics.has_mistakes()
     return Checked(None if has_mistakes else finished(draft), draft.diagnostics.in_order())
 

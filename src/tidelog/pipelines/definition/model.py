@@ -65,6 +65,14 @@ class TableKind(StrEnum):
     ICEBERG = "iceberg"
 
 
+class RegistryUse(StrEnum):
+    RUN = "run"
+    CHECK = "check"
+    """Nothing is registered."""
+    OFFLINE = "offline"
+    """Schemas come from the saved copy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Registry:
     """A schema registry with Confluent's REST interface."""
@@ -73,6 +81,11 @@ class Registry:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    copy: str | None = None
+    """Directory for copies of the schemas, which a check without the registry reads; None: none are saved."""
+    use: RegistryUse = RegistryUse.RUN
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,8 @@ class Format:
     schema: str | None = None
     """The columns in Spark's DDL: `id bigint, amount double`."""
     schema_file: Path | None = None
-    """Avro: a schema (.avsc). Protobuf: a descriptor set (`protoc --descriptor_set_out`)."""
+    """Avro: a schema (.avsc). Protobuf: a descriptor set (`protoc --descriptor_set_out`) or a .proto file. JSON with a
+    registry: a JSON Schema."""
     message: str | None = None
     """Protobuf: the full name of the message type."""
     confluent_prefix: bool | None = None

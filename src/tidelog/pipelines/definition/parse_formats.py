@@ -26,11 +26,11 @@ FORMAT_KEYS = (
     "registry",
     "subject",
 )
-WITH_REGISTRY = (FormatKind.AVRO, FormatKind.DEBEZIUM)
+WITH_REGISTRY = (FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.JSON, FormatKind.DEBEZIUM)
 WITH_SCHEMA_FILE = (FormatKind.AVRO, FormatKind.PROTOBUF)
 KINDS_WITH = {
     "schema": tuple(kind for kind in FormatKind if kind is not FormatKind.RAW),
-    "schema_file": (*WITH_SCHEMA_FILE, FormatKind.DEBEZIUM),
+    "schema_file": (*WITH_SCHEMA_FILE, FormatKind.JSON, FormatKind.DEBEZIUM),
     "message": (FormatKind.PROTOBUF,),
     "confluent_prefix": (*WITH_SCHEMA_FILE, FormatKind.DEBEZIUM),
 }
@@ -86,7 +86,7 @@ def reject_illegal_topics(fields: Fields, key: str, names: tuple[str, ...]) -> N
 
 def read_format_of_topic(fields: Fields, context: PipelineContext) -> Format:
     format_ = _read(fields, context, FormatKind.RAW, TOPIC_FORMATS)
-    if format_.kind in (FormatKind.JSON, FormatKind.CSV) and not fields.has("schema"):
+    if format_.kind in (FormatKind.JSON, FormatKind.CSV) and not fields.given(("schema", "registry")):
         fields.report(None, f"format = '{format_.kind}' needs a schema: schema = {EXAMPLE_SCHEMA}")
     if format_.kind is FormatKind.DEBEZIUM and not fields.given(("schema", "schema_file", "registry")):
         fields.report(
@@ -123,6 +123,8 @@ def read_format_of_files(fields: Fields, context: PipelineContext, path: str, *,
     if guessed is None and not fields.has("format"):
         fields.report(None, f"the file names have no known extension; add format = {_choices(FILE_FORMATS)}")
     format_ = _read(fields, context, guessed or FormatKind.PARQUET, FILE_FORMATS)
+    for key in fields.given(("registry", "schema_file"))[:1]:
+        fields.report(key, f"{key} does not apply to files")
     if is_stream and not fields.has("schema"):
         fields.report(None, f"files with stream = true need a schema: schema = {EXAMPLE_SCHEMA}")
     return format_
@@ -139,6 +141,10 @@ def _check_schema_id(fields: Fields, format_: Format) -> None:
     if format_.kind not in WITH_SCHEMA_FILE:
         return
     schema_id = format_.options.get(SCHEMA_ID_OPTION)
+    if format_.registry is not None:
+        if schema_id is not None:
+            fields.report("format_options", f"the registry gives the id of the schema; remove {SCHEMA_ID_OPTION}")
+        return
     if schema_id is None and format_.confluent_prefix:
         fields.report(
             "confluent_prefix", f"the prefix needs a schema id: format_options = {{ {SCHEMA_ID_OPTION} = 1 }}"
@@ -191,13 +197,19 @@ def _registry(fields: Fields, context: PipelineContext) -> Registry | None:
     else:
         table = fields.table("registry", "a registry")
         assert table is not None
-        ca_file = table.text("ca")
+        files = {key: table.text(key) for key in ("ca", "certificate", "key", "copy")}
+        paths = {key: resolve_location(file, context.directory) if file else None for key, file in files.items()}
         found = Registry(
             url=table.required("url", "'https://localhost:8081'"),
             user=table.text("user"),
             password=table.text("password"),
-            ca_file=resolve_location(ca_file, context.directory) if ca_file else None,
+            ca_file=paths["ca"],
+            certificate_file=paths["certificate"],
+            key_file=paths["key"],
+            copy=paths["copy"],
         )
+        if found.key_file is not None and found.certificate_file is None:
+            fields.report("registry", "key needs the certificate that it belongs to: certificate = 'me.pem'")
         table.finish()
     if found is not None and found.url and not re.match(r"https?://", found.url):
         fields.report("registry", f"expected a URL such as 'http://localhost:8081', found '{found.url}'")
@@ -249,7 +261,11 @@ def _schema(fields: Fields, key: str = "schema") -> str | None:
 
 
 def _with_schema_file(fields: Fields, format_: Format) -> Format:
-    if format_.kind in WITH_SCHEMA_FILE and not fields.has("schema_file") and format_.registry is None:
+    if format_.registry is not None:
+        return format_
+    if format_.kind is FormatKind.JSON and fields.has("schema_file"):
+        fields.report("schema_file", "schema_file of JSON needs a registry: registry = 'http://localhost:8081'")
+    if format_.kind in WITH_SCHEMA_FILE and not fields.has("schema_file"):
         example = "'order.avsc'" if format_.kind is FormatKind.AVRO else "'order.desc' (of protoc --descriptor_set_out)"
         fields.report(None, f"format = '{format_.kind}' needs a schema file: schema_file = {example}")
     if format_.kind is FormatKind.PROTOBUF and not fields.has("message"):

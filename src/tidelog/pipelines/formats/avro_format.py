@@ -13,9 +13,9 @@ from tidelog.pipelines.formats import FormatError, avro_registry, confluent
 from tidelog.pipelines.formats.arrow_types import ColumnType, built, columns_ddl
 from tidelog.pipelines.formats.avro_types import AvroSchema, reading_schema, record_schema_of, row_type
 from tidelog.pipelines.formats.confluent import BadPrefix
-from tidelog.pipelines.formats.parsed_rows import IS_NULL, payload
-from tidelog.pipelines.formats.python_rows import parsed_by, schema_id_of, serialised_by
-from tidelog.pipelines.formats.schema_registry import registry_of
+from tidelog.pipelines.formats.parsed_rows import IS_NULL
+from tidelog.pipelines.formats.python_rows import parsed_by, row_type_of, schema_id_of, serialised_by
+from tidelog.pipelines.formats.schema_registry import RegisteredSchema, SchemaKind, registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,7 +40,10 @@ def parse(frame: "DataFrame", how: Format) -> "DataFrame":
 def _parse_by_registry(frame: "DataFrame", how: Format, registry: Registry) -> "DataFrame":
     """The columns are those of the latest schema, or of `schema_file`, for the whole run."""
     assert how.subject is not None
-    text = registry_of(registry).latest(how.subject).text if how.schema_file is None else schema_text(how)
+    if how.schema_file is None:
+        text = avro_registry.whole_text(registry_of(registry).latest(how.subject, SchemaKind.AVRO))
+    else:
+        text = schema_text(how)
 
     def decode(values: pa.Array) -> pa.Array:
         return avro_registry.decoder(registry_of(registry), text)(values)
@@ -53,7 +56,8 @@ def serialise(frame: "DataFrame", how: Format) -> "Column":
     schema_id = schema_id_of(how)
     if how.registry is not None:
         text = text or json.dumps(_schema_of(frame))
-        schema_id = registry_of(how.registry).register(how.subject or "", text)
+        schema = RegisteredSchema(0, SchemaKind.AVRO, text)
+        schema_id = registry_of(how.registry).register(how.subject or "", schema)
 
     def encode(rows: pa.Array) -> pa.Array:
         return encoded(rows, text, schema_id)
@@ -62,10 +66,7 @@ def serialise(frame: "DataFrame", how: Format) -> "Column":
 
 
 def _schema_of(frame: "DataFrame") -> Any:
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    row = frame.select(payload(frame).alias("row")).schema["row"].dataType
-    return record_schema_of(to_arrow_type(row, timezone="UTC"))
+    return record_schema_of(row_type_of(frame))
 
 
 def schema_text(how: Format) -> str:

@@ -5,6 +5,9 @@ import struct
 MAGIC = 0
 PREFIX_BYTES = 5
 MAX_VARINT_BYTES = 10
+MAX_NESTED_MESSAGES = 64
+FIRST_MESSAGE = (0,)
+"""Place of the first message type of a file."""
 
 
 class BadPrefix(ValueError):
@@ -25,23 +28,46 @@ def after_prefix(value: bytes) -> bytes:
     return value[PREFIX_BYTES:]
 
 
+def schema_id_in(value: bytes) -> int:
+    """Of a value with a prefix."""
+    return int.from_bytes(value[1:PREFIX_BYTES], "big")
+
+
 def after_message_indexes(value: bytes) -> bytes:
-    """A count, then that many indexes, as zigzag varints. A count of 0 means the first message of the file."""
-    return value[_read_indexes(value)[1] :]
+    return split_message_indexes(value)[1]
 
 
-def message_indexes(value: bytes) -> tuple[int, ...]:
-    """Position of the message in its file; each further index is that of a nested message. Raises BadPrefix."""
-    return _read_indexes(value)[0] or (0,)
+def split_message_indexes(value: bytes) -> tuple[tuple[int, ...], bytes]:
+    """The place of the message type in its file, and the message.
 
-
-def _read_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
+    A count, then that many indexes, as zigzag varints. A count of 0 means the first message of the file."""
     count, position = _varint(value, PREFIX_BYTES)
+    if not 0 <= count <= MAX_NESTED_MESSAGES:
+        raise BadPrefix(
+            f"the schema id is followed by {count} message indexes, at most {MAX_NESTED_MESSAGES} are valid"
+        )
     indexes = []
     for _ in range(count):
         index, position = _varint(value, position)
         indexes.append(index)
-    return tuple(indexes), position
+    return tuple(indexes) or FIRST_MESSAGE, value[position:]
+
+
+def message_indexes(indexes: tuple[int, ...]) -> bytes:
+    if indexes == FIRST_MESSAGE:
+        return b"\0"
+    return b"".join(map(_zigzag, (len(indexes), *indexes)))
+
+
+def _zigzag(number: int) -> bytes:
+    """Of a number that is not negative."""
+    number <<= 1
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def _varint(value: bytes, position: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
 
 from tidelog.pipelines.definition.model import Format
+from tidelog.pipelines.formats import json_registry
 from tidelog.pipelines.formats.parsed_rows import (
     IS_EMPTY,
     IS_NULL,
@@ -26,6 +27,8 @@ LATEST_TIMESTAMP = "timestamp'9999-12-31 23:59:59.999999'"
 
 def parse(frame: "DataFrame", how: Format, text: "Column | None" = None) -> "DataFrame":
     """`text` is the JSON to read, by default the value."""
+    if how.registry is not None:
+        return json_registry.parse(frame, how, how.registry)
     schema = declared_columns(how)
     # Spark reads one object and ignores what follows it. Wrapped as the only element of an array inside an object,
     # any further content makes the value malformed, or a second element.
@@ -93,4 +96,6 @@ def _explanation(text: "Column", schema: StructType) -> "Column":
 
 
 def serialise(frame: "DataFrame", how: Format) -> "Column":
+    if how.registry is not None:
+        return json_registry.serialise(frame, how, how.registry)
     return F.to_json(payload(frame), dict(how.options)).cast("binary")

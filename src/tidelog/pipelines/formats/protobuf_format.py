@@ -1,4 +1,5 @@
-"""Protobuf record values, with or without a schema registry prefix; message types come from a descriptor set."""
+"""Protobuf record values, with or without a schema registry prefix; message types come from a descriptor set, from a
+.proto file or from a registry."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -6,21 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.pipelines.definition.model import Format
-from tidelog.pipelines.formats import FormatError, confluent
+from tidelog.pipelines.definition.model import Format, Registry
+from tidelog.pipelines.formats import FormatError, confluent, proto_files, protobuf_registry
 from tidelog.pipelines.formats.arrow_types import built, columns_ddl
 from tidelog.pipelines.formats.confluent import BadPrefix
 from tidelog.pipelines.formats.parsed_rows import IS_NULL
-from tidelog.pipelines.formats.protobuf_types import fill, message_class, row_type
+from tidelog.pipelines.formats.protobuf_types import fill, indexes_of, message_class, row_type
 from tidelog.pipelines.formats.python_rows import parsed_by, schema_id_of, serialised_by
+from tidelog.pipelines.formats.schema_registry import SchemaKind, registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-FIRST_MESSAGE = b"\0"
-
 
 def parse(frame: "DataFrame", how: Format) -> "DataFrame":
+    if how.registry is not None:
+        return _parse_by_registry(frame, how, how.registry)
     descriptor_set, name, has_prefix = descriptor_set_of(how), how.message, how.confluent_prefix
     row = row_type(message_class(descriptor_set, name).DESCRIPTOR)
 
@@ -30,8 +32,31 @@ def parse(frame: "DataFrame", how: Format) -> "DataFrame":
     return parsed_by(frame, how, decode, columns_ddl(row.arrow))
 
 
+def _parse_by_registry(frame: "DataFrame", how: Format, registry: Registry) -> "DataFrame":
+    """The columns are those of the latest schema, or of `schema_file`, for the whole run."""
+    descriptor_set, name = _from_registry_or_file(how, registry)
+    row = row_type(message_class(descriptor_set, name).DESCRIPTOR)
+
+    def decode(values: pa.Array) -> pa.Array:
+        return protobuf_registry.decoder(registry_of(registry), descriptor_set, name)(values)
+
+    return parsed_by(frame, how, decode, columns_ddl(row.arrow))
+
+
+def _from_registry_or_file(how: Format, registry: Registry) -> tuple[bytes, str | None]:
+    if how.schema_file is not None:
+        return descriptor_set_of(how), how.message
+    schema = registry_of(registry).latest(how.subject or "", SchemaKind.PROTOBUF)
+    descriptor_set = protobuf_registry.descriptor_set(schema)
+    return descriptor_set, how.message or protobuf_registry.first_message(descriptor_set)
+
+
 def serialise(frame: "DataFrame", how: Format) -> "Column":
-    descriptor_set, name, schema_id = descriptor_set_of(how), how.message, schema_id_of(how)
+    if how.registry is None:
+        descriptor_set, name, schema_id = descriptor_set_of(how), how.message, schema_id_of(how)
+    else:
+        descriptor_set, name = _from_registry_or_file(how, how.registry)
+        schema_id = _registered(how, how.registry, descriptor_set, name)
     message_class(descriptor_set, name)
 
     def encode(rows: pa.Array) -> pa.Array:
@@ -40,15 +65,22 @@ def serialise(frame: "DataFrame", how: Format) -> "Column":
     return serialised_by(frame, encode)
 
 
+def _registered(how: Format, registry: Registry, descriptor_set: bytes, name: str | None) -> int:
+    """Without a file the subject's latest schema is written, which is registered already: a schema made from the rows
+    would number the fields by their order, and a new column in their midst would change the meaning of the others."""
+    schemas, subject = registry_of(registry), how.subject or ""
+    if how.schema_file is None:
+        return schemas.latest(subject, SchemaKind.PROTOBUF).id
+    file = message_class(descriptor_set, name).DESCRIPTOR.file.name
+    return schemas.register(subject, proto_files.to_register(how.schema_file, descriptor_set, file))
+
+
 def descriptor_set_of(how: Format) -> bytes:
     if how.schema_file is None:
         raise FormatError(
             "Format protobuf needs schema_file, made by protoc --include_imports --descriptor_set_out=FILE"
         )
-    try:
-        return how.schema_file.read_bytes()
-    except OSError as error:
-        raise FormatError(f"The descriptor set {how.schema_file} cannot be read: {error.strerror}") from error
+    return proto_files.read_descriptor_set(how.schema_file)
 
 
 @lru_cache(maxsize=16)
@@ -92,13 +124,17 @@ def without_prefix(value: bytes, has_prefix: bool | None) -> bytes:
 
 def encoded(rows: pa.Array, descriptor_set: bytes, name: str | None, schema_id: int | None) -> pa.Array:
     make = _writing_class(descriptor_set, name)
-    prefix = b"" if schema_id is None else confluent.prefix(schema_id) + FIRST_MESSAGE
+    prefix = b"" if schema_id is None else confluent.prefix(schema_id) + _place(make)
     values = []
     for row in rows.to_pylist(maps_as_pydicts="strict"):
         message = make()
         fill(message, row)
         values.append(prefix + message.SerializeToString())
     return pa.array(values, pa.binary())
+
+
+def _place(make: Any) -> bytes:
+    return confluent.message_indexes(indexes_of(make.DESCRIPTOR))
 
 
 @lru_cache(maxsize=16)

@@ -48,14 +48,19 @@ UNSIGNED_64 = frozenset({Field.TYPE_UINT64, Field.TYPE_FIXED64})
 MICROSECONDS = 1_000_000
 
 
-def message_class(descriptor_set: bytes, name: str | None) -> Any:
-    """The class of a message type in a file made by `protoc --descriptor_set_out`; raises FormatError."""
+def files_of(descriptor_set: bytes) -> Any:
+    """Raises FormatError."""
     try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
+        return descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
     except Exception as error:
         raise FormatError(
             "The schema file is not a descriptor set; make it with protoc --include_imports --descriptor_set_out=FILE"
         ) from error
+
+
+def message_class(descriptor_set: bytes, name: str | None) -> Any:
+    """The class of a message type in a file made by `protoc --descriptor_set_out`; raises FormatError."""
+    files = files_of(descriptor_set)
     pool = descriptor_pool.DescriptorPool()
     pending = {file.name: file for file in [*_well_known(), *files]}
     while pending:
@@ -97,6 +102,25 @@ def _find(pool: Any, files: Any, name: str | None) -> Any:
         return pool.FindMessageTypeByName(name)
     except KeyError:
         raise FormatError(f"The descriptor set has no message '{name}'; it has {', '.join(names)}") from None
+
+
+def indexes_of(descriptor: Any) -> tuple[int, ...]:
+    """Place of a message type in its file: the index of the outermost type, then of each nested one."""
+    outer = descriptor.containing_type
+    if outer is None:
+        return (list(descriptor.file.message_types_by_name).index(descriptor.name),)
+    return (*indexes_of(outer), [nested.name for nested in outer.nested_types].index(descriptor.name))
+
+
+def name_at(file: Any, indexes: tuple[int, ...]) -> str | None:
+    """Full name of the message type at a place in a file; None if there is none."""
+    names, types = [file.package] if file.package else [], file.message_type
+    for index in indexes:
+        if not 0 <= index < len(types):
+            return None
+        names.append(types[index].name)
+        types = types[index].nested_type
+    return ".".join(names)
 
 
 def row_type(descriptor: Any) -> ColumnType:

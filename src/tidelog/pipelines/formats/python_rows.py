@@ -1,4 +1,4 @@
-"""Formats decoded and encoded in Python through Arrow: common parts of Avro and Protobuf."""
+"""Formats decoded and encoded in Python through Arrow: common parts of Avro, Protobuf and JSON Schema."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
@@ -53,6 +53,14 @@ def _declared(how: Format, found: StructType, error: "Column") -> "tuple[list[tu
 def serialised_by(frame: "DataFrame", encode: Callable[[pa.Array], pa.Array]) -> "Column":
     udf = arrow_udf(encode, "binary")  # type: ignore[call-overload]
     return cast("Column", udf(payload(frame)))
+
+
+def row_type_of(frame: "DataFrame") -> pa.StructType:
+    """Of the columns to write."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    row = frame.select(payload(frame).alias("row")).schema["row"].dataType
+    return to_arrow_type(row, timezone="UTC")
 
 
 def schema_id_of(how: Format) -> int | None:

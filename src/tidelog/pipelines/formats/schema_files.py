@@ -11,7 +11,12 @@ def problem_of_schema_file(how: Format, file: Path) -> str | None:
     """The problem in one sentence; None if the file is valid."""
     try:
         content = file.read_bytes()
-        _reject_bad_avro(content) if how.kind is FormatKind.AVRO else _reject_bad_protobuf(content, how.message)
+        if how.kind is FormatKind.PROTOBUF:
+            _reject_bad_protobuf(file, how.message)
+        elif how.kind is FormatKind.JSON:
+            _reject_bad_json_schema(content)
+        else:
+            _reject_bad_avro(content)
     except OSError as error:
         return f"{file} cannot be read: {error.strerror}"
     except FormatError as error:
@@ -34,7 +39,19 @@ def _reject_bad_avro(content: bytes) -> None:
         raise FormatError(f"the Avro schema is not valid: {error}") from error
 
 
-def _reject_bad_protobuf(content: bytes, message: str | None) -> None:
+def _reject_bad_protobuf(file: Path, message: str | None) -> None:
+    from tidelog.pipelines.formats.proto_files import read_descriptor_set
     from tidelog.pipelines.formats.protobuf_types import message_class, row_type
 
-    row_type(message_class(content, message).DESCRIPTOR)
+    row_type(message_class(read_descriptor_set(file), message).DESCRIPTOR)
+
+
+def _reject_bad_json_schema(content: bytes) -> None:
+    from tidelog.pipelines.formats.json_schema_types import row_type
+
+    try:
+        row_type(json.loads(content), {})
+    except FormatError:
+        raise
+    except ValueError as error:
+        raise FormatError(f"the JSON Schema is not JSON: {error}") from error
