@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "tidelog"
+PROVIDER, OWNER = "provider", "owner"
+"""Properties of tables in Spark's catalog; no option has such a name."""
+NO_CATALOG_TABLE = (
+    "a table of Spark's catalog does not pass them on; use CREATE TEMPORARY VIEW ... USING tidelog OPTIONS (...), or"
+    ' format("tidelog") with options'
+)
 
 
 class DefaultSource(DataSource):
@@ -52,14 +58,15 @@ class DefaultSource(DataSource):
             return FailedStreamReader(error)
 
     def _reject_catalog_table(self) -> None:
-        """Spark keeps the options of CREATE TABLE, but does not pass them to a source in Python."""
+        """Spark keeps the options of CREATE TABLE, but does not pass them to a source in Python when it is read.
+
+        CREATE TABLE without columns asks for the schema, with the properties of the table besides the options."""
         from tidelog.spark.options.values import OptionError
 
         if not self.options:
-            raise OptionError(
-                "There are no options: a table of Spark's catalog does not pass them on; use CREATE TEMPORARY VIEW ... "
-                'USING tidelog OPTIONS (...), or format("tidelog") with options'
-            )
+            raise OptionError(f"There are no options: {NO_CATALOG_TABLE}")
+        if PROVIDER in self.options and OWNER in self.options:
+            raise OptionError(f"A table of Spark's catalog cannot be a topic. It has options, but {NO_CATALOG_TABLE}")
 
     @only_the_sentence()
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":

@@ -29,6 +29,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     # With 10,000 rows per Arrow batch, writers spend most of their time on overhead.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Otherwise filters on partition, offset and timestamp are evaluated after all records were read.
+    "spark.sql.python.filterPushdown.enabled": "true",
 }
 
 LOCAL_FILES_SETTINGS: Mapping[str, str] = {

@@ -11,14 +11,17 @@ from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.options.values import AtOffsets, AtTime, AtTimes, Edge, OptionError, Place, TimestampStrategy
 from tidelog.spark.source.batch_planning import OffsetRange, ranges_between, split
 from tidelog.spark.source.cluster_queries import Topics, earliest, latest, log_ends, offsets_at, resolve
+from tidelog.spark.source.record_filter import RecordFilter, starting_at
 from tidelog.types import NO_OFFSET, TopicPartition
 
 __all__ = ["Topics", "batch_ranges", "earliest", "ending_offsets", "latest", "resolve", "starting_offsets"]
 
 logger = logging.getLogger(__name__)
 
+EVERYTHING = RecordFilter()
 
-async def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
+
+async def batch_ranges(cluster: Cluster, options: ReadOptions, wanted: RecordFilter = EVERYTHING) -> list[OffsetRange]:
     """Ranges that the tasks of a batch query read."""
     topics = await resolve(cluster, options)
     start = await starting_offsets(cluster, options, topics)
@@ -29,9 +32,11 @@ async def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRan
                 f"Options {_name('starting', options.starting)} and {_name('ending', options.ending)} leave nothing to "
                 f"read of {key}: it would start at offset {start[key]} and end at {end[key]}"
             )
-    return split(
-        ranges_between(start, end, topics.topic_ids), options.min_partitions, options.max_records_per_partition
-    )
+    ranges = wanted.ranges(ranges_between(start, end, topics.topic_ids))
+    if wanted.first_ms is not None and ranges:
+        partitions = [found.topic_partition for found in ranges]
+        ranges = starting_at(ranges, await offsets_at(cluster, options, dict.fromkeys(partitions, wanted.first_ms)))
+    return split(ranges, options.min_partitions, options.max_records_per_partition)
 
 
 async def starting_offsets(cluster: Cluster, options: ReadOptions, topics: Topics) -> Offsets:
