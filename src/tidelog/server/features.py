@@ -1,5 +1,6 @@
 """Feature levels that ApiVersions reports: supported by this broker and finalized in the cluster (KIP-584)."""
 
+from functools import cache
 from typing import NamedTuple
 
 from tidelog.protocol.messages.api_versions import FinalizedFeatureKey, SupportedFeatureKey
@@ -27,6 +28,7 @@ LEVEL_ZERO_FROM_VERSION = 4
 """Older clients refuse a feature that starts at level 0 (KIP-1022)."""
 
 
+@cache
 def supported_features(api_version: int) -> list[SupportedFeatureKey]:
     return [
         SupportedFeatureKey(feature.name, feature.min_level, feature.max_level)
@@ -35,6 +37,7 @@ def supported_features(api_version: int) -> list[SupportedFeatureKey]:
     ]
 
 
+@cache
 def finalized_features() -> list[FinalizedFeatureKey]:
     return [
         FinalizedFeatureKey(feature.name, max_version_level=feature.level, min_version_level=feature.level)
