@@ -9,6 +9,7 @@ from tidelog.quotas.entities import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     DEFAULT,
+    MAX_NAME_LENGTH,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     QuotaEntity,
@@ -71,6 +72,23 @@ def test_a_default_quota_is_not_shared() -> None:
     found = quotas(PRODUCER_BYTE_RATE, 100, QuotaEntity(DEFAULT))
     assert found.produced("alice", "app", 1500, now_s=0) == 5
     assert found.produced("bob", "app", 1000, now_s=0) == 0
+
+
+def test_very_long_client_ids_are_measured_but_not_remembered() -> None:
+    found = quotas(PRODUCER_BYTE_RATE, 100, QuotaEntity(None, DEFAULT))
+    for number in range(100):
+        throttle_s = found.produced("alice", f"{'a' * 30_000}{number}", 100, now_s=0)
+    assert throttle_s > 0
+    ((_, client_id), _, _), *others = found.produce.items()
+    assert len(client_id) == MAX_NAME_LENGTH
+    assert others == []
+    assert not found.table._applied
+
+
+def test_a_quota_of_a_very_long_client_id_applies() -> None:
+    found = quotas(PRODUCER_BYTE_RATE, 100, QuotaEntity(None, "a" * 300))
+    assert found.produced("alice", "a" * 300, 1500, now_s=0) == 5
+    assert found.produced("alice", "a" * 301, 1500, now_s=0) == 0
 
 
 def test_a_fetch_is_limited_to_what_the_windows_hold() -> None:

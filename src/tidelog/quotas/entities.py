@@ -132,6 +132,8 @@ class QuotaTable:
 
     def applied(self, key: str, user: str, client_id: str) -> AppliedQuota | None:
         """The most specific quota of a client; None if it has none."""
+        if len(client_id) > MAX_NAME_LENGTH:
+            return self._find(key, user, client_id)
         asked = (key, user, client_id)
         if asked not in self._applied:
             if len(self._applied) >= MAX_CACHED:
@@ -143,9 +145,8 @@ class QuotaTable:
         for entity in _by_precedence(user, client_id):
             bound = self._quotas.get(entity, {}).get(key)
             if bound is not None:
-                return AppliedQuota(
-                    bound, user if entity.user is not None else "", client_id if entity.client_id is not None else ""
-                )
+                measured_id = client_id[:MAX_NAME_LENGTH] if entity.client_id is not None else ""
+                return AppliedQuota(bound, user if entity.user is not None else "", measured_id)
         return None
 
     def connection_rate(self, ip: str) -> float | None:
@@ -158,6 +159,8 @@ class QuotaTable:
 
 MAX_CACHED = 10_000
 """Clients choose their client ids. Above this the cache starts again."""
+MAX_NAME_LENGTH = 255
+"""Longer client ids, which may have 32 KB, are not remembered: those that begin alike are measured together."""
 
 
 def _by_precedence(user: str, client_id: str) -> Iterator[QuotaEntity]:
