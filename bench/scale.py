@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from tidelog.cluster import znodes
@@ -45,6 +45,9 @@ class Wire:
     """What the controller sends, encoded and counted; every request is answered without an error."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
         self.requests = 0
         self.bytes = 0
         self.encoding_s = 0.0
@@ -178,14 +181,15 @@ class SimulatedController:
 
     def _replicas(self, number: int) -> tuple[int, ...]:
         first, shift = number % self.broker_count, 1 + number // self.broker_count % (self.broker_count - 2)
-        return tuple((first + each * shift) % self.broker_count + 1 for each in range(REPLICAS))
+        return tuple((first + step) % self.broker_count + 1 for step in (0, shift, shift + 1))
 
     def expire(self, broker_id: int) -> None:
         self.state.expire(self.stores.pop(broker_id).session_id)
 
     async def measured(self, what: str, partitions: int, work: Callable[[], Any]) -> Figures:
         """CPU of what follows until everything is quiet."""
-        wire = self.wire = self._reset()
+        wire = self.wire
+        wire.reset()
         CountedStore.writes = 0
         gc.collect()
         began = time.process_time()
@@ -198,17 +202,13 @@ class SimulatedController:
             what, partitions, cpu_s - wire.encoding_s, wire.encoding_s, wire.requests, wire.bytes, CountedStore.writes
         )
 
-    def _reset(self) -> Wire:
-        self.wire.__init__()  # type: ignore[misc]
-        return self.wire
-
     async def close(self) -> None:
         for task in self.tasks.values():
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
 
 
-async def measure(partitions: int, broker_count: int) -> list[Figures]:
+async def measure(partitions: int, broker_count: int, new_topics: int = NEW_TOPICS) -> list[Figures]:
     cluster = SimulatedController(broker_count)
     await cluster.start_brokers()
     await cluster.create_topics("topic", partitions // PARTITIONS_PER_TOPIC, PARTITIONS_PER_TOPIC)
@@ -223,8 +223,11 @@ async def measure(partitions: int, broker_count: int) -> list[Figures]:
         cluster.expire(1)
 
     found.append(await cluster.measured("the controller fails", partitions, fail_controller))
-    topics = lambda: cluster.create_topics("new", NEW_TOPICS, 1)  # noqa: E731
-    found.append(await cluster.measured(f"{NEW_TOPICS:,} topics are created", NEW_TOPICS, topics))
+
+    def create_topics() -> Coroutine[Any, Any, None]:
+        return cluster.create_topics("new", new_topics, 1)
+
+    found.append(await cluster.measured(f"{new_topics:,} topics are created", new_topics, create_topics))
     await cluster.close()
     return found
 
