@@ -43,6 +43,7 @@ OWN_SETTINGS = {
 }
 OWN_TOPIC_SETTINGS = {"max.decompressed.message.bytes"}
 KAFKA_3_9_SETTINGS = {
+    "control.plane.listener.name",
     "controlled.shutdown.max.retries",
     "controlled.shutdown.retry.backoff.ms",
     "leader.imbalance.per.broker.percentage",

@@ -162,6 +162,14 @@ def test_node_id_and_broker_id_are_one() -> None:
             "inter.broker.listener.name=INSIDE",
             "--set: inter.broker.listener.name: INSIDE is not among the listeners that this broker advertises",
         ),
+        (
+            "control.plane.listener.name=INSIDE",
+            "--set: control.plane.listener.name: INSIDE is not among the listeners that this broker advertises",
+        ),
+        (
+            "control.plane.listener.name=plaintext",
+            "--set: control.plane.listener.name: PLAINTEXT is the listener between brokers: name another one",
+        ),
         ("metrics.listener=9404", "--set: metrics.listener: expected host:port, found '9404'"),
         ("metrics.listener=a:99999", "--set: metrics.listener: expected host:port, found 'a:99999'"),
         (

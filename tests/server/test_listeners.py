@@ -50,6 +50,7 @@ SETTINGS = {
     "inter_broker_listener_name": "BROKERS",
 }
 DENIED = ClusterAuthorizationFailed.code
+STALE_CONTROLLER_EPOCH = 11
 
 
 def with_two_listeners(scenario: Callable[[World, Client, Client], Awaitable[None]]) -> None:
@@ -179,3 +180,25 @@ def test_a_session_has_a_principal(subject: str | None, principal: Principal) ->
 
 def _channel(channel: NamedChannel) -> Channel:
     return channel  # type: ignore[return-value]
+
+
+def test_the_controller_uses_a_listener_of_its_own() -> None:
+    async def main() -> None:
+        world = World()
+        settings = {
+            "listeners": ("CLIENTS://127.0.0.1:9092", "BROKERS://127.0.0.1:9093", "CONTROL://127.0.0.1:9094"),
+            "listener_security_protocol_map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,CONTROL:PLAINTEXT",
+            "inter_broker_listener_name": "BROKERS",
+            "control_plane_listener_name": "control",
+        }
+        async with world.broker(**settings) as broker:
+            client = await world.connect(port=CLIENTS)
+            await client.create_topic("t")
+            listeners = [each.session.listener for each in broker.acceptor.registry._connections]
+            assert listeners == ["CONTROL", "CLIENTS"]
+            for port, code in ((CLIENTS, DENIED), (9094, STALE_CONTROLLER_EPOCH)):
+                peer = await world.connect(port=port)
+                request = UpdateMetadataRequest(controller_id=0, controller_epoch=0, broker_epoch=-1)
+                assert (await peer.ask(request, 8, UpdateMetadataResponse)).error_code == code
+
+    run_virtually(main())

@@ -154,6 +154,16 @@ def _check_inter_broker_listener(settings: BrokerSettings) -> None:
         raise BadValue(f"{name} is not among the listeners that this broker advertises")
 
 
+def _check_control_plane_listener(settings: BrokerSettings) -> None:
+    name = settings.control_plane_listener
+    if name is None or not _valid_endpoints(settings):
+        return
+    if name not in {endpoint.listener_name for endpoint in settings.advertised_endpoints}:
+        raise BadValue(f"{name} is not among the listeners that this broker advertises")
+    if name == settings.inter_broker_listener:
+        raise BadValue(f"{name} is the listener between brokers: name another one")
+
+
 def _valid_endpoints(settings: BrokerSettings) -> tuple[Endpoint, ...]:
     """None if there is a mistake in them, which another check reports."""
     try:
@@ -263,6 +273,7 @@ _CHECKS: tuple[tuple[str, Callable[[BrokerSettings], None]], ...] = (
     ("listeners", _check_listeners),
     ("advertised.listeners", _check_advertised_listeners),
     ("inter.broker.listener.name", _check_inter_broker_listener),
+    ("control.plane.listener.name", _check_control_plane_listener),
     ("listeners", _check_ssl),
     ("sasl.enabled.mechanisms", _check_sasl_is_used),
     ("listeners", _check_sasl),

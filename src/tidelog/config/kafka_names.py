@@ -7,7 +7,6 @@ thread pools, buffers and other parts that do not exist here, which only have no
 _NAMES = """
     alter.config.policy.class.name
     auto.include.jmx.reporter broker.id.generation.enable client.quota.callback.class config.providers
-    control.plane.listener.name
     controller.listener.names controller.performance.always.log.threshold.ms
     controller.performance.sample.period.ms controller.quorum.append.linger.ms
     controller.quorum.auto.join.enable controller.quorum.bootstrap.servers

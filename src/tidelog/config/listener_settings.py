@@ -22,6 +22,10 @@ from tidelog.config.zookeeper_tls import ZooKeeperTlsSettings
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class ListenerSettings(ZooKeeperTlsSettings):
+    control_plane_listener_name: str | None = setting(
+        default=None,
+        doc="The listener for requests of the controller; default: that between brokers (Kafka 3.9).",
+    )
     inter_broker_listener_name: str | None = setting(
         default=None, doc="The listener for connections between brokers; default: the first unencrypted one."
     )
@@ -54,6 +58,11 @@ class ListenerSettings(ZooKeeperTlsSettings):
         """The listener of other brokers to connect to; None: the first one of each that is not encrypted."""
         protocol = self.security_inter_broker_protocol
         return (self.inter_broker_listener_name or "").upper() or (None if protocol == "PLAINTEXT" else protocol)
+
+    @property
+    def control_plane_listener(self) -> str | None:
+        """The listener of all brokers that the controller connects to, if it is not that between brokers."""
+        return (self.control_plane_listener_name or "").upper() or None
 
     def for_listener(self, name: str) -> Self:
         """With the TLS and SASL settings of this listener. Raises BadValue."""

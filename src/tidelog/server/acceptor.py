@@ -38,7 +38,7 @@ class Acceptor:
 
     def __init__(self, settings: BrokerSettings, seams: Seams) -> None:
         self._settings = settings
-        self._inter_broker_listener = settings.inter_broker_listener
+        self._listeners_of_brokers = {settings.inter_broker_listener, settings.control_plane_listener}
         self._network = seams.network
         self._clock = seams.clock
         self._tls = seams.tls
@@ -96,6 +96,10 @@ class Acceptor:
         for listener in self.listeners:
             listener.start()
 
+    @property
+    def _has_listener_for_clients(self) -> bool:
+        return any(each.listener_name not in self._listeners_of_brokers for each in self._settings.endpoints)
+
     def accept(self, channel: Channel, listener_name: str) -> FrameReceiver | None:
         """Accept a new connection, or return None to refuse it."""
         rejection = self.registry.rejection(channel.peer_host)
@@ -108,13 +112,13 @@ class Acceptor:
             wait_s = rates.of_address(channel.peer_host, now_s)
             if wait_s > 0:
                 return _Refused(channel, wait_s)
-        is_inter_broker = listener_name == self._inter_broker_listener
+        is_inter_broker = listener_name in self._listeners_of_brokers
         session = Session(
             channel,
             listener_name,
             self._mappers[listener_name],
             is_inter_broker=is_inter_broker,
-            is_only_for_brokers=is_inter_broker and len(self.listeners) > 1,
+            is_only_for_brokers=is_inter_broker and self._has_listener_for_clients,
         )
         connection = Connection(channel, self.dispatcher, self.registry, session)
         self.registry.add(connection)

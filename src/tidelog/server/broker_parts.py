@@ -206,10 +206,15 @@ class BrokerParts:
             clock=seams.clock,
             settings=lambda: cluster.settings,
             channels=lambda: ControllerChannels(
-                seams.network, f"controller-{self.broker_id}", self._foundation.settings.listener_of_peers
+                seams.control_network or seams.network, f"controller-{self.broker_id}", self._control_listener
             ),
             on_elected=on_elected,
         )
+
+    @property
+    def _control_listener(self) -> str | None:
+        settings = self._foundation.settings
+        return settings.control_plane_listener or settings.listener_of_peers
 
     def _takeover_rules(self) -> TakeoverRules:
         foundation = self._foundation

@@ -38,6 +38,8 @@ class Seams(NamedTuple):
     """TLS of the listeners that have it, by name."""
     turns: Turns | None = None
     """Shared with the network, which schedules connections with them."""
+    control_network: Network | None = None
+    """The controller connects to brokers through it; None: through `network`."""
 
     def close(self) -> None:
         """Stop the threads after their current work."""
@@ -58,19 +60,23 @@ def system_seams(settings: BrokerSettings) -> Seams:
     workers = ThreadWorkers("tidelog-worker", WORKER_THREADS)
     # A session that waits behind the disk reads of clients would expire.
     store_workers = ThreadWorkers("tidelog-store", STORE_THREADS)
-    network = SocketNetwork(
-        settings.socket_request_max_bytes,
-        max_buffered_bytes=settings.queued_max_request_bytes,
-        send_buffer_bytes=settings.socket_send_buffer_bytes,
-        receive_buffer_bytes=settings.socket_receive_buffer_bytes,
-        accept_backlog=settings.socket_listen_backlog_size,
-        turns=turns,
-        tls=tls.get(settings.inter_broker_listener or ""),
-    )
+
+    def network_to(listener: str | None) -> SocketNetwork:
+        return SocketNetwork(
+            settings.socket_request_max_bytes,
+            max_buffered_bytes=settings.queued_max_request_bytes,
+            send_buffer_bytes=settings.socket_send_buffer_bytes,
+            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            accept_backlog=settings.socket_listen_backlog_size,
+            turns=turns,
+            tls=tls.get(listener or ""),
+        )
+
+    control_listener = settings.control_plane_listener
     return Seams(
         clock=clock,
         disk=disk,
-        network=network,
+        network=network_to(settings.inter_broker_listener),
         randomness=SystemRandomness(),
         workers=workers,
         open_store=lambda: open_store(settings, disk, clock, store_workers),
@@ -78,4 +84,5 @@ def system_seams(settings: BrokerSettings) -> Seams:
         store_workers=store_workers,
         tls=tls,
         turns=turns,
+        control_network=None if control_listener is None else network_to(control_listener),
     )
