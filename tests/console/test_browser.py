@@ -134,6 +134,7 @@ def test_a_setting_is_changed(console: RunningConsole, page: Page) -> None:
     page.goto(f"{console.origin}/#/topic/orders/settings")
     row = page.locator("tr", has_text="retention.ms").filter(has_not_text="delete.").filter(has_not_text="local.")
     row.get_by_role("button", name="Edit").first.click()
+    expect(page.locator("dialog")).to_contain_text("Now 604800000 (default).")
     page.locator("dialog input").fill("123456")
     page.get_by_role("button", name="Set").click()
     expect(page.locator("main")).to_contain_text("123456")
@@ -149,8 +150,12 @@ def test_a_killed_leader_shows_and_the_replica_says_why(console: RunningConsole,
         expect(page.locator(".timeline")).to_contain_text("Broker 2 is gone")
         page.locator(".chip.offline").first.click()
         expect(page.locator("aside")).to_contain_text("out of sync")
+        page.goto(f"{console.origin}/#/broker/2")
+        expect(page.locator("main")).to_contain_text("Broker 2 is not in the cluster now.")
     finally:
         kafka.start(2)
+    expect(page.locator("main")).to_contain_text("Log directories")
+    page.goto(f"{console.origin}/#/cluster")
     expect(page.locator("#status")).to_have_text("healthy")
     expect(page.locator(".timeline")).to_contain_text("back in sync")
 
@@ -175,7 +180,7 @@ def test_the_keyboard_reaches_everything(console: RunningConsole, page: Page) ->
 
 
 def test_screen_readers_find_no_serious_obstacle(console: RunningConsole, page: Page) -> None:
-    for view in ("cluster", "topics", "topic/orders", "groups", "brokers", "charts"):
+    for view in ("cluster", "topics", "topic/orders", "groups", "brokers", "access", "charts"):
         page.goto(f"{console.origin}/#/{view}")
         expect(page.locator("h1")).to_be_visible()
         expect(page.locator("#status")).to_have_text("healthy")
@@ -192,7 +197,7 @@ def test_screen_readers_find_no_serious_obstacle(console: RunningConsole, page: 
 
 def test_a_narrow_screen_does_not_scroll_sideways(console: RunningConsole, page: Page) -> None:
     page.set_viewport_size({"width": 380, "height": 800})
-    for view in ("cluster", "topics", "topic/orders", "groups", "brokers"):
+    for view in ("cluster", "topics", "topic/orders", "groups", "brokers", "access", "pipelines", "charts", "broker/1"):
         page.goto(f"{console.origin}/#/{view}")
         expect(page.locator("h1")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view

@@ -124,12 +124,27 @@ def test_a_partition_is_explained(console: RunningConsole) -> None:
     assert "orders-0 is healthy" in found["why"][0]
 
 
+def test_wrong_fields_of_a_change_are_told(console: RunningConsole) -> None:
+    for change, wanted in (
+        ("create-topic", {"topic": 7}),
+        ("create-topic", {"topic": "x", "settings": [1]}),
+        ("add-partitions", {"topic": "orders", "count": "many"}),
+        ("move", {"topic": "orders", "partition": 0, "replicas": "1,2"}),
+        ("set", {"kind": "topic", "name": "orders"}),
+        ("reset-offsets", {"group": "shop/1", "to": None}),
+        ("explode", {}),
+    ):
+        status, answer = console.change(change, wanted)
+        assert status == 400, answer
+
+
 def test_topics_are_changed_with_manage(console: RunningConsole) -> None:
     assert console.change("create-topic", {"topic": "made", "partitions": "1", "factor": "3"})[0] == 200
     wanted = {"kind": "topic", "name": "made", "key": "retention.ms", "value": "60000"}
     assert console.change("set", wanted)[0] == 200
     settings = {each["name"]: each for each in _until(lambda: console.get("/api/topics/made"))["settings"]}  # type: ignore[index]
     assert (settings["retention.ms"]["value"], settings["retention.ms"]["source"]) == ("60000", "topic")
+    assert settings["retention.ms"]["about"]
     status, answer = console.change("set", wanted | {"value": "never"})
     assert status == 502
     assert "retention.ms" in answer

@@ -71,7 +71,7 @@ class Topics:
 
     async def describe(self, topic: str) -> dict[str, object]:
         await self._admin.describe_topic(topic)  # raises an error if it does not exist
-        settings = (await self._admin.topic_settings(topic))[topic]
+        settings = (await self._admin.topic_settings(topic, is_explained=True))[topic]
         return {
             "name": topic,
             "settings": _settings(settings),
@@ -96,7 +96,7 @@ class Topics:
         return {**_partition(found), "min_in_sync": min_in_sync, "why": diagnosis(findings)}
 
     async def describe_broker(self, broker_id: BrokerId) -> dict[str, object]:
-        settings = await self._admin.broker_settings(broker_id)
+        settings = await self._admin.broker_settings(broker_id, is_explained=True)
         answer = (await self._admin.describe_log_dirs()).get(broker_id)
         directories: list[dict[str, object]] = []
         if isinstance(answer, DescribeLogDirsResponse):

@@ -105,17 +105,18 @@ class Admin:
 
     # ---- configs
 
-    async def topic_settings(self, *names: str) -> dict[str, DescribeConfigsResult]:
+    async def topic_settings(self, *names: str, is_explained: bool = False) -> dict[str, DescribeConfigsResult]:
+        """`is_explained`: with the documentation of each setting."""
         resources = [DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name) for name in names]
-        request = DescribeConfigsRequest(resources=resources)
+        request = DescribeConfigsRequest(resources=resources, include_documentation=is_explained)
         response = await self._retrying(
             "describing settings", lambda: self._cluster.ask_any(request, DescribeConfigsResponse)
         )
         return {result.resource_name: _good(result) for result in response.results}
 
-    async def broker_settings(self, broker_id: BrokerId) -> DescribeConfigsResult:
+    async def broker_settings(self, broker_id: BrokerId, *, is_explained: bool = False) -> DescribeConfigsResult:
         resource = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name=str(broker_id))
-        request = DescribeConfigsRequest(resources=[resource])
+        request = DescribeConfigsRequest(resources=[resource], include_documentation=is_explained)
 
         async def attempt() -> DescribeConfigsResponse:
             await self._cluster.refresh()

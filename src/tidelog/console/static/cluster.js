@@ -110,7 +110,7 @@ export function clusterView(main, { query, signal }) {
       found.moving ? h("button", { type: "button", onclick: () => change("move", { topic: found.topic, partition: found.partition, replicas: null }).catch(() => {}) }, "Cancel the move") : null) : null;
     fill(side, h("h2", {}, where),
       h("p", {}, `Epoch ${found.leader_epoch}, high watermark ${count(found.high_watermark)}, min.insync.replicas ${found.min_in_sync}.`),
-      h("table", {}, h("thead", {}, h("tr", {}, ["replica", "state", "behind"].map((title) => h("th", { scope: "col" }, title)))),
+      h("table", {}, h("thead", {}, h("tr", {}, ["replica", "state", "behind"].map((title) => h("th", { scope: "col", class: title === "behind" ? "number" : undefined }, title)))),
         h("tbody", {}, found.replicas.map((id) => h("tr", {}, h("td", {}, id),
           h("td", {}, id === found.leader ? pill("leader", "good") : found.in_sync.includes(id) ? pill("in sync", "good") : pill("out of sync", "warn")),
           h("td", { class: "number" }, found.lag[id] === null || found.lag[id] === undefined ? "?" : count(found.lag[id])))))),

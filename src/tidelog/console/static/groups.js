@@ -43,12 +43,14 @@ export function groupsView(main, { query, signal }) {
 export function groupView(main, { args: [id], signal }) {
   const body = h("div", {}, waiting());
   main.append(h("h1", {}, id), body);
-  if (about.manage) main.append(h("h2", {}, "Reset offsets"), resetForm(id, load));
+  let members = 0;
+  if (about.manage) main.append(h("h2", {}, "Reset offsets"), resetForm(id, load, () => members));
 
   async function load() {
     try {
       const found = await get(`/api/groups/${encodeURIComponent(id)}`);
       if (signal.aborted) return;
+      members = found.members.length;
       const known = found.partitions.filter((each) => each.seconds !== null);
       const seconds = known.length ? Math.max(...known.map((each) => each.seconds)) : null;
       fill(body, h("div", { class: "figures" },
@@ -75,7 +77,7 @@ export function groupView(main, { args: [id], signal }) {
   signal.addEventListener("abort", () => clearInterval(timer));
 }
 
-function resetForm(id, reload) {
+function resetForm(id, reload, members) {
   const target = h("select", { "aria-label": "Reset to" }, ["earliest", "latest", "offset", "time", "shift by"].map((each) => h("option", {}, each)));
   const at = h("input", { placeholder: "offset, ISO time or shift", "aria-label": "Offset, time or shift" });
   const result = h("div");
@@ -96,7 +98,8 @@ function resetForm(id, reload) {
         { title: "committed", number: true, cell: (each) => count(each.committed) }, { title: "new", number: true, cell: (each) => count(each.new) },
         { title: "moves by", number: true, cell: (each) => count(each.new - each.committed) },
       ], rows, { empty: "The group has committed nothing." }),
-      rows.length ? h("button", { type: "button", class: "danger", onclick: () => change("reset-offsets", { group: id, to: wanted() }).then(() => { result.replaceChildren(); reload(); }).catch(() => {}) }, "Reset the offsets") : null);
+      rows.length && members() ? h("p", { class: "quiet" }, `The group has ${members()} ${members() === 1 ? "member" : "members"}: stop its consumers before the reset.`) : null,
+      rows.length ? h("button", { type: "button", class: "danger below", onclick: () => change("reset-offsets", { group: id, to: wanted() }).then(() => { result.replaceChildren(); reload(); }).catch(() => {}) }, "Reset the offsets") : null);
     } catch (error) { fill(result, h("div", { class: "error" }, error.message)); }
   }
   return h("div", { class: "card" }, h("div", { class: "bar" }, h("span", {}, "to"), target, at, h("button", { type: "button", onclick: preview }, "Preview")), result);

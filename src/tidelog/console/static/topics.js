@@ -106,12 +106,12 @@ export function settingsTable(settings, kind, name, reload) {
   const box = h("input", { type: "search", placeholder: "Filter settings  ( / )", "aria-label": "Filter settings", oninput: draw });
   const list = h("div");
   async function edit(each) {
-    const wanted = await ask(each.name, each.about || `Now ${each.value ?? "not set"} (${each.source}).`, [{ name: "value", title: "Value (empty: back to the default)", value: each.value ?? "" }], "Set");
+    const wanted = await ask(each.name, [each.about, `Now ${each.sensitive ? "hidden" : each.value ?? "not set"} (${each.source}).`].filter(Boolean).join(" "), [{ name: "value", title: "Value (empty: back to the default)", value: each.value ?? "" }], "Set");
     if (wanted) await change("set", { kind, name, key: each.name, value: wanted.value === "" ? null : wanted.value }).then(reload).catch(() => {});
   }
   function draw() {
     fill(list, table([
-      { title: "setting", cell: (each) => h("span", { class: "mono" }, each.name) },
+      { title: "setting", cell: (each) => h("span", { class: "mono", title: each.about }, each.name) },
       { title: "value", cell: (each) => each.sensitive ? h("i", {}, "hidden") : h("span", { class: "mono" }, each.value ?? "–") },
       { title: "from", cell: (each) => each.source === "default" ? h("span", { class: "quiet" }, "default") : pill(each.source, "good") },
       { title: "", cell: (each) => about.manage && !each.read_only ? h("button", { type: "button", onclick: () => edit(each) }, "Edit") : "" },
