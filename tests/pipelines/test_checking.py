@@ -126,7 +126,7 @@ def test_sink_of_files_that_are_read_once(file: Path) -> None:
     (file.parent / "x.csv").touch()
     text = '[sources.orders]\nfiles = "x.csv"\nschema = "a int"\n' + COPY
     (said,) = findings(file, text)
-    assert said.startswith("f:5: sinks.copy.from: 'orders' is computed only from files that are read once;")
+    assert said.startswith("f:5: sinks.copy.from: 'orders' is computed only from files and tables that are read once;")
     assert findings(file, text.replace("[sinks", "stream = true\n[sinks")) == []
 
 

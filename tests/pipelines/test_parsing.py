@@ -325,7 +325,7 @@ from = "per_minute"
         (
             'topic = "orders"\n',
             "",
-            "f:12: sources.orders: the source orders needs one of topic, topics, pattern or files",
+            "f:12: sources.orders: the source orders needs one of topic, topics, pattern, files or jdbc",
         ),
         ('topic = "orders"', 'topic = "or ders"', "f:13: sources.orders.topic: 'or ders' is not a valid topic name: "),
         ('topic = "orders"', "topic = 5", "f:13: sources.orders.topic: expected a string, found the number 5"),

@@ -12,6 +12,7 @@ from tidelog.pipelines.definition.model import (
     FileSource,
     Format,
     FormatKind,
+    JdbcSource,
     Pipeline,
     PythonStep,
     TableKind,
@@ -52,6 +53,10 @@ FIELDS_OF_OPTIONS = {
     "topic": "topic",
 }
 """Options of `format("tidelog")` that a field of the pipeline file sets."""
+NEEDS_HADOOP_AWS = (
+    "Spark reads s3:// with Hadoop's client, which is not among its jars: under [spark], name the version of Spark's"
+    ' Hadoop, such as "spark.jars.packages" = "org.apache.hadoop:hadoop-aws:3.5.0"'
+)
 INCLUDE_HEADERS = "includeheaders"
 STARTING_TIMES = "startingoffsetsbytimestamp"
 PLACEHOLDER_BOOTSTRAP = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -94,6 +99,9 @@ class MachineChecks:
         check_spark(self._diagnostics)
         for source in self._pipeline.sources:
             path: KeyPath = ("sources", source.name)
+            if isinstance(source, JdbcSource):
+                self._check_jars(source, path)
+                continue
             self._check_format(source.format, path)
             self._check_format_options(source.format, path, is_of_topic=isinstance(source, TopicSource))
             if isinstance(source, TopicSource):
@@ -134,7 +142,14 @@ class MachineChecks:
             place = self._diagnostics.lines.of_setting((*path, "format_options"), name)
             self._diagnostics.report(place, doubt, is_warning=True)
 
+    def _check_jars(self, source: JdbcSource, path: KeyPath) -> None:
+        for jar in source.jars:
+            if is_local(jar) and not Path(jar).is_file():
+                self._diagnostics.report((*path, "jar"), f"file {jar} does not exist")
+
     def _check_files(self, source: FileSource, path: KeyPath) -> None:
+        if source.path.startswith(("s3://", "s3a://")) and not _has_hadoop_aws(self._pipeline):
+            self._diagnostics.report((*path, "files"), NEEDS_HADOOP_AWS, is_warning=True)
         if not is_local(source.path) or glob.glob(source.path):
             return
         if source.is_stream:
@@ -226,6 +241,10 @@ class MachineChecks:
         if without_effect:
             self._diagnostics.report(place, f"Option '{name}' has no effect", is_warning=True)
         return field is None
+
+
+def _has_hadoop_aws(pipeline: Pipeline) -> bool:
+    return any("hadoop-aws" in value for name, value in pipeline.spark.items() if "jars" in name or "Class" in name)
 
 
 def _check_writable(diagnostics: Diagnostics, path: KeyPath, what: str, location: str) -> bool:

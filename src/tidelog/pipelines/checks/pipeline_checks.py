@@ -81,6 +81,7 @@ def _without_broken(draft: Draft) -> Pipeline:
         sources=tuple(part for part in pipeline.sources if ("sources", part.name) not in draft.broken),
         steps=tuple(part for part in pipeline.steps if ("steps", part.view) not in draft.broken),
         sinks=tuple(part for part in pipeline.sinks if ("sinks", part.name) not in draft.broken),
+        spark=pipeline.spark,
     )
 
 

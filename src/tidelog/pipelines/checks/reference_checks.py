@@ -156,10 +156,10 @@ class _References:
 
     def _check_has_stream(self, sink: Sink, above: set[str]) -> None:
         sources = [self._sources[name] for name in above if name in self._sources]
-        if sources and all(isinstance(source, FileSource) and not source.is_stream for source in sources):
+        if sources and not any(map(_is_stream, sources)):
             self._diagnostics.report(
                 ("sinks", sink.name, "from"),
-                f"'{sink.of}' is computed only from files that are read once;"
+                f"'{sink.of}' is computed only from files and tables that are read once;"
                 " a sink needs a topic among its sources, or files with stream = true",
             )
 
@@ -259,6 +259,10 @@ def _upsert_columns(sink: TableSink) -> dict[str, tuple[str, ...]]:
     if sink.upsert is None:
         return {}
     return {"keys": sink.upsert.keys, "sequence_by": sink.upsert.sequence_by, "omit": sink.upsert.omit}
+
+
+def _is_stream(source: Source) -> bool:
+    return isinstance(source, TopicSource) or (isinstance(source, FileSource) and source.is_stream)
 
 
 def _is_appending(sink: Sink) -> bool:

@@ -1,7 +1,7 @@
 """Columns of views, as far as the pipeline file declares them."""
 
 from tidelog.pipelines.definition.ddl import BadSchema, read_schema
-from tidelog.pipelines.definition.model import FormatKind, NullValues, Source, Step, TopicSource, WindowStep
+from tidelog.pipelines.definition.model import FormatKind, JdbcSource, NullValues, Source, Step, TopicSource, WindowStep
 
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 POSITION_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
@@ -17,7 +17,7 @@ def columns_of_source(source: Source) -> list[str] | None:
     """None if only Spark can know."""
     if isinstance(source, TopicSource) and source.format.kind is FormatKind.RAW:
         return list(RAW_COLUMNS)
-    if source.format.schema is None:
+    if isinstance(source, JdbcSource) or source.format.schema is None:
         return None
     try:
         columns = [column.name for column in read_schema(source.format.schema)]
@@ -33,6 +33,8 @@ def columns_of_source(source: Source) -> list[str] | None:
 
 def type_in_schema(source: Source, name: str) -> str | None:
     """The declared type; None if only Spark can know."""
+    if isinstance(source, JdbcSource):
+        return None
     try:
         columns = read_schema(source.format.schema) if source.format.schema else []
     except BadSchema:

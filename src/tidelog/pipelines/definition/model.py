@@ -152,6 +152,23 @@ class FileSource:
 
 
 @dataclass(frozen=True, slots=True)
+class JdbcSource:
+    """A table or query of a database, to join with. Spark reads it anew for every micro-batch."""
+
+    name: str
+    url: str
+    table: str | None = None
+    query: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    jars: tuple[str, ...] = ()
+    """Files with the driver of the database."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further options of Spark's JDBC reader, such as fetchsize."""
+    watermark: None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Expectation:
     """A condition that every row should meet. A condition that is null is not met."""
 
@@ -282,7 +299,7 @@ class TableSink:
     """None: rows are appended."""
 
 
-Source: TypeAlias = TopicSource | FileSource
+Source: TypeAlias = TopicSource | FileSource | JdbcSource
 Sink: TypeAlias = TopicSink | TableSink
 
 

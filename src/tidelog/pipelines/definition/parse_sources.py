@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 
 from tidelog.pipelines.definition.durations import interval
 from tidelog.pipelines.definition.mistakes import nearest
-from tidelog.pipelines.definition.model import BadRecords, FileSource, Source, TopicSource, Watermark
+from tidelog.pipelines.definition.model import BadRecords, FileSource, JdbcSource, Source, TopicSource, Watermark
 from tidelog.pipelines.definition.parse_formats import (
     FORMAT_KEYS,
     PipelineContext,
@@ -18,7 +18,7 @@ from tidelog.pipelines.definition.parse_formats import (
 )
 from tidelog.pipelines.definition.toml_fields import Fields
 
-ORIGINS = ("topic", "topics", "pattern", "files")
+ORIGINS = ("topic", "topics", "pattern", "files", "jdbc")
 NULL_KEYS = ("null_values", "key_schema")
 TOPIC_ONLY = (
     "topics",
@@ -32,12 +32,18 @@ TOPIC_ONLY = (
     *FORMAT_KEYS,
 )
 FILE_ONLY = ("stream",)
+JDBC_ONLY = ("table", "query", "user", "password", "jar")
+FIELDS_OF_JDBC_OPTIONS = {"url": "jdbc", "dbtable": "table", "query": "query", "user": "user", "password": "password"}
+"""Options of Spark's reader that a field sets."""
 STARTS = ("earliest", "latest")
 
 
 def read_source(name: str, fields: Fields, context: PipelineContext) -> Source:
-    if fields.choose(ORIGINS) == "files":
+    origin = fields.choose(ORIGINS)
+    if origin == "files":
         return _file_source(name, fields, context)
+    if origin == "jdbc":
+        return _jdbc_source(name, fields, context)
     return _topic_source(name, fields, context)
 
 
@@ -60,7 +66,7 @@ def _topic_source(name: str, fields: Fields, context: PipelineContext) -> TopicS
         watermark=_watermark(fields),
         options=fields.settings("options"),
     )
-    fields.finish(FILE_ONLY)
+    fields.finish((*FILE_ONLY, *JDBC_ONLY))
     return source
 
 
@@ -75,7 +81,31 @@ def _file_source(name: str, fields: Fields, context: PipelineContext) -> FileSou
         is_stream=is_stream,
         watermark=_watermark(fields),
     )
-    fields.finish(TOPIC_ONLY)
+    fields.finish((*TOPIC_ONLY, *JDBC_ONLY))
+    return source
+
+
+def _jdbc_source(name: str, fields: Fields, context: PipelineContext) -> JdbcSource:
+    fields.kind = "a source of a database"
+    url = fields.text("jdbc") or ""
+    if url and not url.startswith("jdbc:"):
+        fields.report("jdbc", f"expected a URL such as 'jdbc:postgresql://localhost/shop', found '{url}'")
+    fields.choose(("table", "query"))
+    options = fields.settings("options")
+    for option in options:
+        if option.lower() in FIELDS_OF_JDBC_OPTIONS:
+            fields.report("options", f"{option} is set by {FIELDS_OF_JDBC_OPTIONS[option.lower()]}; remove it")
+    source = JdbcSource(
+        name=name,
+        url=url,
+        table=fields.text("table"),
+        query=fields.text("query"),
+        user=fields.text("user"),
+        password=fields.text("password"),
+        jars=tuple(resolve_location(jar, context.directory) for jar in fields.texts("jar")),
+        options=options,
+    )
+    fields.finish((*TOPIC_ONLY, *FILE_ONLY, "watermark"))
     return source
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from tidelog.pipelines.definition.model import AnyPipeline
+from tidelog.pipelines.definition.model import AnyPipeline, JdbcSource, Pipeline
 from tidelog.pipelines.running.failures import JAVA_FRAME, PipelineFailed, failure_of_exception
 from tidelog.pipelines.running.live_view import Screen, make_screen
 from tidelog.pipelines.running.metrics import MetricsEndpoint
@@ -206,7 +206,21 @@ def start_bare_session(pipeline: AnyPipeline, options: RunOptions, state: Pipeli
 def session_settings(pipeline: AnyPipeline, state: PipelineState) -> dict[str, str]:
     """Without a warehouse directory Spark would create one in the current directory."""
     warehouse = {"spark.sql.warehouse.dir": (state.directory / "warehouse").absolute().as_uri()}
-    return {**STOP_SETTINGS, **warehouse, **without_pandas(), **pipeline.spark}
+    return {**STOP_SETTINGS, **warehouse, **without_pandas(), **pipeline.spark, **settings_of_jars(pipeline)}
+
+
+def settings_of_jars(pipeline: AnyPipeline) -> dict[str, str]:
+    """Drivers of databases: the driver process needs them on its class path, executors get them from it."""
+    sources = pipeline.sources if isinstance(pipeline, Pipeline) else ()
+    jars = [jar for source in sources if isinstance(source, JdbcSource) for jar in source.jars]
+    if not jars:
+        return {}
+
+    def joined(name: str, separator: str) -> str:
+        given = pipeline.spark.get(name)
+        return separator.join(dict.fromkeys([*([given] if given else []), *jars]))
+
+    return {name: joined(name, sep) for name, sep in (("spark.jars", ","), ("spark.driver.extraClassPath", ":"))}
 
 
 def silence_accumulator_server(context: "SparkContext") -> None:

@@ -14,6 +14,7 @@ from tidelog.pipelines.definition.model import (
     DeduplicateStep,
     FileSource,
     FormatKind,
+    JdbcSource,
     Pipeline,
     PythonStep,
     Sink,
@@ -107,6 +108,8 @@ class Views:
     def _of_source(self, source: Source) -> "DataFrame":
         if isinstance(source, FileSource):
             frame = read_files(self._spark, source)
+        elif isinstance(source, JdbcSource):
+            frame = read_database(self._spark, source)
         else:
             frame = self._of_topic(source)
         return _with_watermark(frame, source.watermark)
@@ -208,12 +211,29 @@ def read_files(spark: "SparkSession", source: FileSource) -> "DataFrame":
     if kind not in FILE_FORMATS:
         raise FormatError(f"files cannot be {kind}; formats are {', '.join(FILE_FORMATS)}")
     options = {**FILE_OPTIONS.get(kind, {}), **source.format.options}
-    schema = source.format.schema
+    schema, path = source.format.schema, path_for_hadoop(source.path)
     if not source.is_stream:
         reader = spark.read.format(FILE_FORMATS[kind]).options(**options)
-        return (reader.schema(schema) if schema else reader).load(source.path)
-    shape = schema or spark.read.format(FILE_FORMATS[kind]).options(**options).load(source.path).schema
-    return spark.readStream.format(FILE_FORMATS[kind]).options(**options).schema(shape).load(source.path)
+        return (reader.schema(schema) if schema else reader).load(path)
+    shape = schema or spark.read.format(FILE_FORMATS[kind]).options(**options).load(path).schema
+    return spark.readStream.format(FILE_FORMATS[kind]).options(**options).schema(shape).load(path)
+
+
+def path_for_hadoop(path: str) -> str:
+    """Hadoop's client of S3 has the scheme s3a."""
+    return path.replace("s3://", "s3a://", 1) if path.startswith("s3://") else path
+
+
+def read_database(spark: "SparkSession", source: JdbcSource) -> "DataFrame":
+    given = {
+        "dbtable": source.table,
+        "query": source.query,
+        "user": source.user,
+        "password": source.password,
+        **source.options,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    return spark.read.format("jdbc").option("url", source.url).options(**options).load()
 
 
 def _with_watermark(frame: "DataFrame", watermark: Watermark | None) -> "DataFrame":
