@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections import Counter
 
 import pytest
 
@@ -11,13 +12,16 @@ from tests.server.test_describe_log_dirs import describe
 from tidelog.errors import InvalidTopic, KafkaStorageError, LogDirNotFound, ReplicaNotAvailable
 from tidelog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
+    AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsResult
+from tidelog.runtime.turns import Turns
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.broker import CannotStart
+from tidelog.server.handlers import alter_replica_log_dirs
 
 
 class NothingAllowed:
@@ -185,3 +189,31 @@ def test_a_move_takes_the_time_that_its_rate_demands() -> None:
             assert 0.85 < took_s / (moved_bytes / 5000) < 1.15
 
     run_virtually(main())
+
+
+def test_a_request_of_very_many_moves_is_answered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Turns, "is_slice_over", lambda _: True)
+    turn = 0
+    made: Counter[int] = Counter()
+
+    def counted(**fields: int) -> AlterReplicaLogDirPartitionResult:
+        made[turn] += 1
+        return AlterReplicaLogDirPartitionResult(**fields)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(alter_replica_log_dirs, "AlterReplicaLogDirPartitionResult", counted)
+
+    async def scenario(world: World, client: Client) -> None:
+        turns = asyncio.create_task(count_turns())
+        dirs = [AlterReplicaLogDir("/nowhere", [AlterReplicaLogDirTopic("t", range(200))])]
+        response = await client.ask(AlterReplicaLogDirsRequest(dirs=dirs), 2, AlterReplicaLogDirsResponse)
+        turns.cancel()
+        assert [each.partition_index for each in response.results[0].partitions] == list(range(200))
+        assert max(made.values()) <= 2
+
+    with_broker(scenario)

@@ -18,6 +18,8 @@ SECONDS = 0.5
 SCALE = 0.2
 REST_S = 0.3
 MAX_WAIT_S = 5.0
+MAX_STEP_MS = 250
+"""Of processor time, which depends less on what else the machine does."""
 
 
 @pytest.fixture(scope="module")
@@ -37,4 +39,5 @@ def test_an_attack_harms_nobody_else(name: str, cluster: BesiegedCluster) -> Non
     assert outcome.failures == []
     assert (outcome.leaders_moved, outcome.sessions_lost) == (0, 0)
     assert outcome.longest_s < MAX_WAIT_S, outcome.longest
+    assert outcome.step_ms < MAX_STEP_MS, outcome.step
     assert outcome.peak_bytes - outcome.before_bytes < MAX_GROWTH_BYTES

@@ -2,6 +2,7 @@
 
 import logging
 from collections import defaultdict
+from collections.abc import Iterator
 
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.alter_replica_log_dirs import (
@@ -36,24 +37,32 @@ async def handle_alter_replica_log_dirs(
 ) -> AlterReplicaLogDirsResponse:
     """Returns when the moves have begun. DescribeLogDirs shows how far they are."""
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = defaultdict(list)
-    targets = [
-        (directory.path, TopicPartition(topic.name, index))
-        for directory in request.dirs
-        for topic in directory.topics
-        for index in topic.partitions
-    ]
-    outcomes = await context.services.turns.each(targets, lambda target: _alter(context, *target))
-    rejected = [(each, error) for (_, each), error in zip(targets, outcomes, strict=True) if error is not None]
+    rejected: list[tuple[TopicPartition, KafkaError]] = []
+
+    def alter(target: tuple[str, TopicPartition]) -> None:
+        path, topic_partition = target
+        error = _alter(context, path, topic_partition)
+        if error is not None:
+            rejected.append((topic_partition, error))
+        error_code = NO_ERROR if error is None else error.code
+        topic, index = topic_partition
+        results[topic].append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error_code))
+
+    await context.services.turns.each(_targets(request), alter)
     if rejected:
         # The response has no room for reasons.
         first, reason = rejected[0]
         logger.warning("refused to move replicas partitions=%d first=%s reason=%s", len(rejected), first, reason)
-    for (_, (topic, index)), error in zip(targets, outcomes, strict=True):
-        error_code = NO_ERROR if error is None else error.code
-        results[topic].append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error_code))
     return AlterReplicaLogDirsResponse(
         results=[AlterReplicaLogDirTopicResult(topic_name=topic, partitions=found) for topic, found in results.items()]
     )
+
+
+def _targets(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, TopicPartition]]:
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                yield directory.path, TopicPartition(topic.name, index)
 
 
 def _alter(context: RequestContext, path: str, topic_partition: TopicPartition) -> KafkaError | None:
