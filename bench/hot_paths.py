@@ -6,6 +6,7 @@ The number of requests is fixed, so that what the brokers did for them can be co
 
 import contextlib
 import select
+import socket
 import struct
 import time
 from collections.abc import Sequence
@@ -99,7 +100,7 @@ def produce(path: HotPath, ports: Sequence[int], topic: str) -> None:
 
 
 class _Producing:
-    def __init__(self, connection: "wire.socket.socket", frames: list[bytes]) -> None:
+    def __init__(self, connection: socket.socket, frames: list[bytes]) -> None:
         self.socket = connection
         self.answers = Answers()
         self._frames = cycle(frames)
@@ -140,10 +141,10 @@ def consume(path: HotPath, ports: Sequence[int], topic: str) -> None:
     offset, end = 0, path.requests * path.records_per_request
     with wire.Connection(ports[0]) as connection:
         while offset < end:
-            offset = _end_of_fetched(connection.ask(wire.fetch_frame(topic, 0, offset)), topic)
+            offset = end_of_fetched(connection.ask(wire.fetch_frame(topic, 0, offset)), topic)
 
 
-def _end_of_fetched(response: bytes, topic: str) -> int:
+def end_of_fetched(response: bytes, topic: str) -> int:
     """The offset after the last whole batch of a fetch response with one partition."""
     position = 4 + 4 + 4 + 2 + len(topic) + 4
     error, aborted = struct.unpack_from(">4xh16xi", response, position)
