@@ -33,9 +33,8 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = JAVA_OPTIONS
 
 SPARK_SESSION = 'spark: "SparkSession"'
-WITH_OTHER_CLIENTS = {"churn", "cli", "clients", "compat", "processes", "testing"}
 LONG_MARKERS = ("spark", "processes", "clients")
-LONG_DIRECTORIES = WITH_OTHER_CLIENTS | {"console"}
+LONG_DIRECTORIES = {"churn", "cli", "clients", "compat", "console", "processes", "testing"}
 
 
 def pytest_configure() -> None:
@@ -83,10 +82,9 @@ def _has_spark_session(file: str) -> bool:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _without_the_garbage_of_other_clients(request: pytest.FixtureRequest) -> Iterator[None]:
+def _without_the_garbage_of_other_files() -> Iterator[None]:
     """Some clients leave sockets to the garbage collector, whose warnings would hit whatever test runs then."""
     yield
-    if request.path.parent.name in WITH_OTHER_CLIENTS:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
