@@ -22,6 +22,7 @@ from compat.answers import (
     transactions,
 )
 from compat.answers.conversation import CHAPTERS, Conversation, differences
+from compat.answers.login_failures import KNOWN_LOGINS
 from compat.answers.permission_requests import KNOWN_PERMISSIONS
 from tests.clients.broker import TidelogProcess
 from tools.apache_kafka import KAFKA_4, ApacheKafka
@@ -72,6 +73,7 @@ KNOWN: Mapping[str, str] = {
     "create __share_group_state, v7": BY_HAND,
     **lies.KNOWN_LIES,
     **KNOWN_PERMISSIONS,
+    **KNOWN_LOGINS,
     **limits.KNOWN_LIMITS,
 }
 """Questions to which the answers differ on purpose, with the reason."""

@@ -4,7 +4,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from compat.answers.check import SETTINGS, Comparison, compare, kafka_settings
 from compat.answers.conversation import Conversation, Line, wait_until
+from compat.answers.login_failures import SCRAM_MODULE, ask_logins
 from compat.answers.logins import LoggedInLine, can_log_in, jaas_config
 from compat.answers.permission_requests import QUESTIONS, Names, versions_of
 from compat.answers.requests import is_led
@@ -168,32 +169,34 @@ def ask_without_login(talk: Guarded, names: Names) -> None:
                 line.close()
 
 
-CHAPTERS = {"permissions": ask_all, "requests without a login": ask_without_login}
+CHAPTERS = {"permissions": ask_all, "requests without a login": ask_without_login, "failed logins": ask_logins}
 
 
-def heard(bootstrap: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def heard(bootstrap: str, titles: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     talk = Guarded(bootstrap)
     try:
         names = prepare(talk)
-        for title, chapter in CHAPTERS.items():
+        for title in titles:
             talk.heard = {}
-            chapter(talk, names)
+            CHAPTERS[title](talk, names)
             yield title, talk.transcript()
     finally:
         talk.close()
 
 
-def compare_brokers(kafka: str, tidelog: str) -> list[Comparison]:
+def compare_brokers(kafka: str, tidelog: str, titles: Sequence[str] = ()) -> list[Comparison]:
+    titles = titles or list(CHAPTERS)
     with ThreadPoolExecutor(2) as both:
-        theirs, ours = both.map(lambda bootstrap: dict(heard(bootstrap)), (kafka, tidelog))
-    return [compare(theirs[title], ours[title], title) for title in CHAPTERS]
+        theirs, ours = both.map(lambda bootstrap: dict(heard(bootstrap, titles)), (kafka, tidelog))
+    return [compare(theirs[title], ours[title], title) for title in titles]
 
 
 def guarded_settings(mechanism_setting: str) -> dict[str, str]:
     return {
         "authorizer.class.name": AUTHORIZER,
         "super.users": f"User:{ADMIN};User:ANONYMOUS",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
         mechanism_setting: jaas_config([*USERS, ADMIN], ADMIN),
     }
 
@@ -228,13 +231,13 @@ def start_tidelog(directory: Path) -> TidelogProcess:
     return tidelog
 
 
-def check() -> list[Comparison]:
+def check(titles: Sequence[str] = ()) -> list[Comparison]:
     with tempfile.TemporaryDirectory(prefix="compat-permissions-") as scratch:
         kafka, tidelog = start_kafka(Path(scratch) / "kafka"), start_tidelog(Path(scratch) / "tidelog")
         try:
             for broker in (kafka, tidelog):
                 wait_until(partial(can_log_in, broker.bootstrap, ADMIN), "the administrator can log in")
-            return compare_brokers(kafka.bootstrap, tidelog.bootstrap)
+            return compare_brokers(kafka.bootstrap, tidelog.bootstrap, titles)
         finally:
             kafka.kill()
             tidelog.kill()
@@ -244,9 +247,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare permissions in Apache Kafka and Tidelog.")
     parser.add_argument("--kafka", help="the address of a running Apache Kafka")
     parser.add_argument("--tidelog", help="the address of a running broker of Tidelog")
+    parser.add_argument("--only", action="append", choices=list(CHAPTERS), metavar="CHAPTER")
     options = parser.parse_args()
     started = time.monotonic()
-    found = compare_brokers(options.kafka, options.tidelog) if options.kafka else check()
+    titles = options.only or ()
+    found = compare_brokers(options.kafka, options.tidelog, titles) if options.kafka else check(titles)
     for one in found:
         print(f"{one.chapter}: {one.questions} questions, {one.questions - len(one.differing)} answered alike")
     different = [fault for one in found for fault in one.faults]

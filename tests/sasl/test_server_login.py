@@ -35,7 +35,7 @@ def test_before_the_login_only_its_own_requests_are_allowed() -> None:
     login.on_api_versions()
     assert allowed(login) == {HANDSHAKE}
     login.on_handshake("PLAIN", 1, 0)
-    assert allowed(login) == {AUTHENTICATE}
+    assert allowed(login) == {AUTHENTICATE, HANDSHAKE}
     login.on_token(GOOD, 0)
     assert METADATA in allowed(login)
     assert (login.user, login.expires_at_ms) == ("alice", None)
@@ -45,6 +45,15 @@ def test_an_unknown_mechanism_is_answered_with_the_list() -> None:
     login = new_login()
     answer = login.on_handshake("GSSAPI", 1, 0)
     assert answer == (UnsupportedSaslMechanism.code, ("PLAIN", "OTHER"))
+    assert allowed(login) == set()
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+def test_a_second_handshake_ends_the_login(is_again: bool) -> None:
+    login = logged_in(60_000) if is_again else new_login()
+    login.on_handshake("PLAIN", 1, 2000)
+    assert login.on_handshake("PLAIN", 1, 4000) == (IllegalSaslState.code, ())
+    assert not login.is_logged_in
     assert allowed(login) == set()
 
 
@@ -64,11 +73,21 @@ def test_a_failed_login_allows_nothing_more() -> None:
 def test_reasons_that_tell_of_users_are_not_sent() -> None:
     login = new_login()
     login.on_handshake("PLAIN", 1, 0)
-    answer = login.on_token(b"\0\0\0\0", 0)
+    answer = login.on_token(b"\0\xff\0", 0)
     assert answer.error_message == (
         "Authentication failed during authentication due to invalid credentials with SASL mechanism PLAIN"
     )
-    assert "expected 3 tokens" in answer.reason
+    assert "not in UTF-8" in answer.reason
+
+
+def test_texts_are_those_of_kafka() -> None:
+    login = new_login()
+    login.on_handshake("PLAIN", 1, 0)
+    message = "Invalid SASL/PLAIN response: expected 3 tokens, got 4"
+    assert login.on_token(b"\0\0\0", 0).error_message == message
+    login = new_login()
+    login.on_handshake("PLAIN", 1, 0)
+    assert login.on_token(GOOD, 0).error_message == ""
 
 
 def test_after_a_handshake_of_version_0_tokens_have_no_header() -> None:
@@ -92,7 +111,7 @@ def test_an_expired_session_may_only_log_in_again() -> None:
     assert METADATA in allowed(login, 9_999)
     assert allowed(login, 10_000) == {HANDSHAKE}
     assert login.on_handshake("PLAIN", 1, 10_000).error_code == 0
-    assert allowed(login, 10_000) == {AUTHENTICATE}
+    assert allowed(login, 10_000) == {AUTHENTICATE, HANDSHAKE}
     assert login.on_token(GOOD, 10_001).lifetime_ms == 10_000
     assert METADATA in allowed(login, 20_000)
 

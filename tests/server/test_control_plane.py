@@ -287,7 +287,7 @@ def test_whoever_knows_the_epoch_of_this_broker_is_no_client() -> None:
 def test_a_follower_that_knows_its_own_epoch_is_no_client() -> None:
     trusted: list[tuple[int, bool]] = []
     image = SimpleNamespace(brokers={2: SimpleNamespace(epoch=70)})
-    services = SimpleNamespace(cluster=SimpleNamespace(image=image))
+    services = SimpleNamespace(cluster=SimpleNamespace(image=image), authorizer=None)
     for replica_id, epoch, is_inter_broker in (
         (2, -1, True),
         (2, 69, True),

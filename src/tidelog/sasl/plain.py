@@ -23,7 +23,7 @@ class PlainServer:
         except UnicodeDecodeError:
             raise SaslFailure("Invalid SASL/PLAIN response: not in UTF-8") from None
         if len(tokens) != TOKENS:
-            raise SaslFailure(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(tokens)}")
+            raise SaslFailure(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(tokens)}", is_told=True)
         authorization_id, self.user, password = tokens
         if not self.user:
             raise SaslFailure("Authentication failed: username not specified", is_told=True)

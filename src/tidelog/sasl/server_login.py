@@ -29,9 +29,9 @@ class LoginState(Enum):
 EXPECTED: Mapping[LoginState, frozenset[int]] = {
     LoginState.NEW: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
     LoginState.HANDSHAKE: frozenset({SASL_HANDSHAKE}),
-    LoginState.TOKENS: frozenset({SASL_AUTHENTICATE}),
+    LoginState.TOKENS: frozenset({SASL_AUTHENTICATE, SASL_HANDSHAKE}),
     LoginState.RAW_TOKENS: frozenset(),
-    LoginState.TOKENS_AGAIN: frozenset({SASL_AUTHENTICATE}),
+    LoginState.TOKENS_AGAIN: frozenset({SASL_AUTHENTICATE, SASL_HANDSHAKE}),
     LoginState.FAILED: frozenset(),
 }
 """API keys of the requests that a state allows; all after the login is complete."""
@@ -55,7 +55,7 @@ class TokenAnswer(NamedTuple):
 
     auth_bytes: bytes = b""
     error_code: int = NO_ERROR
-    error_message: str | None = None
+    error_message: str = ""
     lifetime_ms: int = 0
     reason: str = ""
 
@@ -98,6 +98,9 @@ class ServerLogin:
             self.state = LoginState.HANDSHAKE
 
     def on_handshake(self, mechanism: str, version: int, now_ms: int) -> HandshakeAnswer:
+        if self.state in (LoginState.TOKENS, LoginState.TOKENS_AGAIN):  # answered, and the login has failed
+            self.state = LoginState.FAILED
+            return HandshakeAnswer(IllegalSaslState.code)
         is_again = self.is_logged_in
         if is_again and not self._may_reauthenticate(now_ms):
             return HandshakeAnswer(IllegalSaslState.code)

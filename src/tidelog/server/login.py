@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from tidelog.errors import IllegalSaslState
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from tidelog.protocol.messages.sasl_handshake import SaslHandshakeResponse
@@ -111,7 +112,8 @@ class Login:
         response = SaslHandshakeResponse(error_code=answer.error_code, mechanisms=list(answer.mechanisms))
         if self._core.state is not LoginState.FAILED:
             return response
-        self._log_failure("mechanism is not enabled")
+        is_second = answer.error_code == IllegalSaslState.code
+        self._log_failure("a second handshake" if is_second else "mechanism is not enabled")
         return self._late(response)
 
     def authenticate(self, token: bytes) -> "SaslAuthenticateResponse | Deferred[Any]":
