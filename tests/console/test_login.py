@@ -210,5 +210,8 @@ def test_the_user_of_the_file_is_dropped() -> None:
 
 def test_a_console_with_the_credentials_of_a_file_needs_no_login(secured: Secured) -> None:
     with running_console(secured.bootstrap, "--command-config", str(secured.template)) as running:
-        assert running.get("/api/topics/secret-plans")["name"] == "secret-plans"
-        assert b"hunter2" not in running.read("/api/brokers/1")
+        # Others on this machine must not act with the credentials of the file.
+        assert running.refused("/api/topics/secret-plans")[0] == 401
+        query = running.url.partition("?")[2]
+        assert running.get(f"/api/topics/secret-plans?{query}")["name"] == "secret-plans"
+        assert b"hunter2" not in running.read(f"/api/brokers/1?{query}")

@@ -3,7 +3,15 @@
 import pytest
 
 from tidelog.console.security import CHANGE_HEADER, Guard, cookie_name, guard_of
-from tidelog.console.sessions import IDLE_S, MAX_AGE_S, MAX_FAILURES, MAX_SESSIONS, FailedLogins, Sessions
+from tidelog.console.sessions import (
+    IDLE_S,
+    MAX_AGE_S,
+    MAX_FAILURES,
+    MAX_SESSIONS,
+    MAX_SESSIONS_OF_USER,
+    FailedLogins,
+    Sessions,
+)
 
 HERE = {"host": "localhost:29080"}
 READ_ONLY = Guard(frozenset({"localhost"}), None, False)
@@ -100,9 +108,19 @@ def test_a_session_ends_when_it_is_unused_or_old() -> None:
 def test_of_too_many_sessions_the_least_used_ends() -> None:
     sessions: Sessions[int] = Sessions()
     for number in range(MAX_SESSIONS):
-        assert sessions.open(f"s{number}", "ada", number, float(number)) == []
+        assert sessions.open(f"s{number}", f"user {number}", number, float(number)) == []
     sessions.find("s0", 1000.0)
     assert [each.content for each in sessions.open("new", "ada", -1, 1001.0)] == [1]
+
+
+def test_nobody_ends_the_sessions_of_others_by_many_of_their_own() -> None:
+    sessions: Sessions[int] = Sessions()
+    sessions.open("ada", "ada", -1, 0.0)
+    ended = []
+    for number in range(MAX_SESSIONS_OF_USER + 2):
+        ended += sessions.open(f"s{number}", "bob", number, float(number))
+    assert [each.content for each in ended] == [0, 1]
+    assert sessions.find("ada", 20.0) is not None
 
 
 def test_passwords_cannot_be_guessed_quickly() -> None:

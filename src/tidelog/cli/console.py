@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tidelog.cli.client_command import (
+    CLIENT_CONFIG_VARIABLE,
     add_client_options,
     cancel_on_interrupt,
     note,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tidelog.console.server import ConsoleOptions
 
 DEFAULT_PORT = 29080
+TOKEN_VARIABLE = "TIDELOG_CONSOLE_TOKEN"
 REGISTRY_VARIABLE = "TIDELOG_SCHEMA_REGISTRY_AUTH"
 
 
@@ -47,7 +49,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--manage", action="store_true", help="allow changes: topics, settings, offsets, moves, brokers"
     )
     parser.add_argument(
-        "--token", metavar="TOKEN", help="token that the page asks for (default off loopback: a new one)"
+        "--token",
+        metavar="TOKEN",
+        default=os.environ.get(TOKEN_VARIABLE),
+        help=f"token that the page asks for (default: ${TOKEN_VARIABLE}; else, off loopback or with credentials of"
+        " --command-config, a new one)",
     )
     parser.add_argument(
         "--data",
@@ -181,6 +187,7 @@ def _options(options: argparse.Namespace, local: "LocalCluster | None") -> "Cons
         options.tls_key,
         options.public_url,
         Decoding(file_schemas(options.schema), registry),
+        bool(options.command_config or os.environ.get(CLIENT_CONFIG_VARIABLE)),
     )
 
 

@@ -32,6 +32,8 @@ class ConsoleOptions(NamedTuple):
     tls_key: str | None = None
     public_url: str | None = None
     decoding: Decoding = AS_IT_IS
+    has_credentials: bool = False
+    """It acts with credentials that not everybody on this machine has."""
 
     @property
     def is_secure(self) -> bool:
@@ -44,7 +46,9 @@ class BadOptions(Exception):
 
 async def serve(cluster: Cluster, options: ConsoleOptions, say: Callable[[str], None]) -> None:
     """One workspace for everybody, with the credentials of `cluster`, until the calling task is cancelled."""
-    token = options.token if is_loopback(options.host) else options.token or secrets.token_urlsafe(24)
+    token = options.token
+    if token is None and (options.has_credentials or not is_loopback(options.host)):
+        token = secrets.token_urlsafe(24)
     workspace = Workspace(cluster, options.local)
     await _serve(options, token, workspace, None, say)
 

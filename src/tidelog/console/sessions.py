@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAX_SESSIONS = 100
+MAX_SESSIONS_OF_USER = 10
 IDLE_S = 1800.0
 MAX_AGE_S = 12 * 3600.0
 MAX_FAILURES = 5
@@ -31,11 +32,12 @@ class Sessions(Generic[T]):
         self._sessions: dict[bytes, Session[T]] = {}
 
     def open(self, secret: str, user: str, content: T, now_s: float) -> list[Session[T]]:
-        """Returns the sessions that had to end for this one: the one that was unused for longest."""
+        """Returns the sessions that had to end for this one: of the user, or of all, the one unused for longest."""
         ended = []
-        if len(self._sessions) >= MAX_SESSIONS:
-            oldest = min(self._sessions, key=lambda key: self._sessions[key].used_s)
-            ended.append(self._sessions.pop(oldest))
+        own = [key for key, session in self._sessions.items() if session.user == user]
+        crowd = own if len(own) >= MAX_SESSIONS_OF_USER else list(self._sessions)
+        if crowd is own or len(crowd) >= MAX_SESSIONS:
+            ended.append(self._sessions.pop(min(crowd, key=lambda key: self._sessions[key].used_s)))
         self._sessions[_key(secret)] = Session(user, content, now_s)
         return ended
 

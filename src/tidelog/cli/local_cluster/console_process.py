@@ -1,13 +1,15 @@
 """Process of the console next to the cluster of `tidelog up`."""
 
 import importlib.util
+import os
+import secrets
 import socket
 import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from tidelog.cli.console import DEFAULT_PORT
+from tidelog.cli.console import DEFAULT_PORT, TOKEN_VARIABLE
 from tidelog.cli.local_cluster.data_directory import DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
 
@@ -23,18 +25,23 @@ def running_console(data: DataDirectory, plan: Plan) -> Generator[str]:
         return
     port = _free_port()
     arguments = ["console", "--bootstrap", plan.bootstrap, "--data", str(data.root), "--manage", "--port", str(port)]
+    environment, query = os.environ.copy(), ""
     if data.command_config is not None:
         arguments += ["--command-config", data.command_config]
+        # Others on this machine may reach the page, but must not act as the administrator. `ps` shows arguments to all.
+        environment[TOKEN_VARIABLE] = secrets.token_urlsafe(24)
+        query = f"?token={environment[TOKEN_VARIABLE]}"
     with (data.root / "console.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tidelog", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=environment,
             start_new_session=True,  # Ctrl-C is for the cluster, which ends the console last
         )
     try:
-        yield f"console: http://{HOST}:{port}/"
+        yield f"console: http://{HOST}:{port}/{query}"
     finally:
         process.terminate()
         try:
