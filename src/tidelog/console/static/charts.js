@@ -10,7 +10,7 @@ const CHARTS = [
   { title: "Round trip to brokers", unit: milliseconds, lines: [["p50", "round_trip_p50"], ["p99", "round_trip_p99"]] },
   { title: "Bytes", unit: perSecond, lines: [["written", "bytes_in"], ["read", "bytes_out"], ["replicated", "bytes_replicated"]] },
   { title: "Requests to partitions per second", unit: rate, lines: [["produce", "produce_requests"], ["fetch", "fetch_requests"]] },
-  { title: "Rebalances of groups per minute", unit: (value) => rate(value * 60), lines: [["", "rebalances"]] },
+  { title: "Rebalances of groups per minute", unit: rate, factor: 60, lines: [["", "rebalances"]] },
   { title: "Under-replicated partitions", unit: count, whole: true, lines: [["", "under_replicated"]] },
   { title: "Partitions without a leader", unit: count, whole: true, lines: [["", "leaderless"]] },
   { title: "Brokers down", unit: count, whole: true, lines: [["", "brokers_down"]] },
@@ -32,8 +32,8 @@ export function chartsView(main, { signal }) {
     } catch (error) { fill(charts, h("div", { class: "error" }, error.message)); }
   }
   function draw() {
-    fill(charts, CHARTS.filter(({ lines }) => lines.some(([, name]) => ALWAYS.includes(name) || found[name].length > 1)).map(({ title, unit, whole, lines }) =>
-        h("div", { class: "card" }, h("h2", {}, title), lineChart(lines.map(([name, series]) => [name, found[series]]), { unit, whole }))));
+    fill(charts, CHARTS.filter(({ lines }) => lines.some(([, name]) => ALWAYS.includes(name) || found[name].length > 1)).map(({ title, unit, whole, factor = 1, lines }) =>
+        h("div", { class: "card" }, h("h2", {}, title), lineChart(lines.map(([name, series]) => [name, factor === 1 ? found[series] : found[series].map(([ms, value]) => [ms, value * factor])]), { unit, whole }))));
   }
   function add({ detail: { at_ms, values } }) { // what the page has is not sent again
     if (!found) return;
