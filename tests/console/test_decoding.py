@@ -87,11 +87,11 @@ def test_a_registry_names_the_schema_of_each_value() -> None:
         prefix(PROTOBUF) + nested + line(sku="a").SerializeToString(),
         prefix(JSON) + b'{"id": 9}',
     )
-    decoding = Decoding(registry=SchemaRegistry(registry.read))
+    known = SchemaRegistry(registry.read)
     expected = [("avro", {"id": 7}), ("protobuf", {"id": "8"}), ("protobuf", {"sku": "a"}), ("json schema", {"id": 9})]
-    assert texts(shown(decoding, *values)) == expected
+    assert texts(shown(Decoding(registry=known), *values)) == expected
     asked = len(registry.asked)
-    assert texts(shown(Decoding(registry=decoding._registry), *values * 3)) == expected * 3
+    assert texts(shown(Decoding(registry=known), *values * 3)) == expected * 3
     assert len(registry.asked) == asked
 
 

@@ -1,6 +1,15 @@
 """Rebalances of groups on the timeline, also those that are shorter than the console looks."""
 
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.console.large_cluster import LargeCluster
+from tidelog.client.admin.group_admin import GroupAdmin, GroupDescription, GroupMemberDescription, GroupSummary
+from tidelog.console.broker_metrics import BrokerMetrics
 from tidelog.console.group_events import MAX_DESCRIBED, GroupWatch
+from tidelog.console.observer import Observer
 from tidelog.console.samples import Latencies
 from tidelog.console.timeline import Finding
 
@@ -44,6 +53,30 @@ def test_many_changes_at_once_are_one_sentence() -> None:
     groups = watch(**{f"g{number:04}": "Stable" for number in range(1000)})
     (found,) = groups.on_states({f"g{number:04}": "PreparingRebalance" for number in range(1000)})
     assert found.text == "1000 groups changed, such as: Group g0000 is rebalancing."
+
+
+def test_the_observer_puts_rebalances_on_the_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = ["a"]
+
+    async def list_groups(admin: GroupAdmin) -> list[GroupSummary]:
+        return [GroupSummary("shop", "classic", "Stable", 1)]
+
+    async def describe(admin: GroupAdmin, group_id: str) -> GroupDescription:
+        found = tuple(GroupMemberDescription(each, None, "", "", ()) for each in members)
+        return GroupDescription(group_id, "classic", "Stable", "range", found)
+
+    monkeypatch.setattr(GroupAdmin, "list_groups", list_groups)
+    monkeypatch.setattr(GroupAdmin, "describe", describe)
+    cluster: Any = LargeCluster()
+
+    async def main() -> list[str]:
+        observer = Observer(cluster, BrokerMetrics())
+        await observer.watch_groups()
+        members.append("b")
+        await observer.watch_groups()
+        return [f"{event.kind}: {event.text}" for event in observer.timeline]
+
+    assert asyncio.run(main()) == ["rebalance: Group shop rebalanced: 1 member joined, 2 now."]
 
 
 def test_percentiles_are_those_of_the_last_minute() -> None:

@@ -147,7 +147,7 @@ class Observer:
         self.samples.add(at_ms, values)
         charted = {name: round(value, 3) for name, value in values.items() if "/" not in name}
         self._publish("sample", {"at_ms": at_ms, "values": charted})
-        await self._watch_groups()
+        await self.watch_groups()
 
     async def _record_counts(self) -> dict[str, float]:
         snapshot = self.snapshot
@@ -161,7 +161,7 @@ class Observer:
                         counts[name] = counts.get(name, 0) + each.offset
         return counts
 
-    async def _watch_groups(self) -> None:
+    async def watch_groups(self) -> None:
         with suppress(*CLIENT_ERRORS):
             states = {each.group_id: each.state for each in await self._group_admin.list_groups()}
             findings = self._groups.on_states(states)
