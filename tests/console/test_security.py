@@ -1,8 +1,11 @@
 """Who may use the console, and from where."""
 
+from typing import Any
+
 import pytest
 
 from tidelog.console.security import CHANGE_HEADER, Guard, cookie_name, guard_of
+from tidelog.console.server import ConsoleOptions
 from tidelog.console.sessions import (
     IDLE_S,
     MAX_AGE_S,
@@ -85,6 +88,20 @@ def test_a_proxy_in_front_is_the_own_origin() -> None:
     assert status(guard, "POST", {"host": "console.example"} | sent) is None
     assert status(guard, "POST", HERE | sent) is None
     assert status(guard, "POST", HERE | sent | {"origin": "https://console.example.evil.example"}) == 403
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, False),
+        ({"host": "10.0.0.1"}, True),
+        ({"public_url": "https://console.example"}, True),
+        ({"has_credentials": True}, True),
+    ],
+)
+def test_a_token_is_needed_where_others_may_come(changed: dict[str, Any], expected: bool) -> None:
+    options = ConsoleOptions("127.0.0.1", 0, False, None, None)._replace(**changed)
+    assert options.needs_token is expected
 
 
 def test_cookies_of_two_consoles_on_one_host_differ() -> None:

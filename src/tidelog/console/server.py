@@ -36,6 +36,11 @@ class ConsoleOptions(NamedTuple):
     """It acts with credentials that not everybody on this machine has."""
 
     @property
+    def needs_token(self) -> bool:
+        """Without a login, somebody else than the user of this machine may reach what the console may do."""
+        return self.has_credentials or self.public_url is not None or not is_loopback(self.host)
+
+    @property
     def is_secure(self) -> bool:
         return self.tls_certificate is not None or (self.public_url or "").startswith("https:")
 
@@ -47,7 +52,7 @@ class BadOptions(Exception):
 async def serve(cluster: Cluster, options: ConsoleOptions, say: Callable[[str], None]) -> None:
     """One workspace for everybody, with the credentials of `cluster`, until the calling task is cancelled."""
     token = options.token
-    if token is None and (options.has_credentials or not is_loopback(options.host)):
+    if token is None and options.needs_token:
         token = secrets.token_urlsafe(24)
     workspace = Workspace(cluster, options.local)
     await _serve(options, token, workspace, None, say)
