@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import random
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.clients.broker import TidelogProcess
+from tests.pipelines.change_model import ARRIVAL, HISTORY, LATEST, TWO_KEYS, Change, Model, rows_of
 from tests.spark_session import Message, TopicMaker, produce
 from tidelog.pipelines.definition.model import (
     Format,
@@ -26,6 +28,7 @@ from tidelog.pipelines.definition.model import (
     TableSink,
     TopicSink,
     TopicSource,
+    Upsert,
     Watermark,
     WindowStep,
 )
@@ -33,6 +36,7 @@ from tidelog.pipelines.replay.replay import Replay, definition_files, planned, r
 from tidelog.pipelines.replay.replay_progress import Parts, ProgressPrinter, line_of
 from tidelog.pipelines.replay.replay_start import ReplayRejected, parse_start
 from tidelog.pipelines.replay.topic_ranges import Range, ends_by_source, plan, plan_further, range_options
+from tidelog.pipelines.replay.upsert_rebuild import rebuilt
 from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.running.pipeline_state import PipelineState, StateRejected
 from tidelog.pipelines.running.query_runner import Runner
@@ -233,6 +237,7 @@ class Shop:
         self.sql = "SELECT id, id * 2 AS price FROM orders"
         self.steps: tuple[SqlStep | WindowStep, ...] = ()
         self.kind = TableKind.DELTA
+        self.upsert: Upsert | None = None
         self.produced = 0
 
     @property
@@ -247,7 +252,7 @@ class Shop:
         )
         fields = (PartitionField("half", "id % 2"),)
         location = "shop.orders" if self.kind is TableKind.ICEBERG else str(self.directory / self.kind)
-        sink = TableSink("table", "priced", self.kind, location, fields)
+        sink = TableSink("table", "priced", self.kind, location, fields, upsert=self.upsert)
         return Pipeline(
             "shop", self.directory / "shop.toml", (orders,), (SqlStep("priced", self.sql), *self.steps), (sink,)
         )
@@ -324,3 +329,51 @@ def test_tables_are_replayed_with_new_columns_while_batches_arrive_and_from_an_o
     with pytest.raises(PipelineFailed, match=r"step priced: .*nonsense"):
         shop.replay()
     assert [row["id"] for row in shop.rows()] == list(range(20, 32))
+
+
+CHANGES = "SELECT id % 5 AS id, id AS at, id * {price} AS price, id = 14 AS gone FROM orders"
+
+
+@pytest.mark.spark
+def test_a_table_of_upserts_is_rebuilt_by_key_and_continues(
+    spark: "SparkSession", running_broker: TidelogProcess, new_topic: TopicMaker, tmp_path: Path
+) -> None:
+    shop = Shop(spark, running_broker, new_topic(partitions=2), tmp_path)
+    shop.upsert = Upsert(("id",), ("at",), "gone", omit=("gone",))
+    shop.sql = CHANGES.format(price=2)
+    shop.produce(15)
+    shop.run()
+    assert [(row["id"], row["at"], row["price"]) for row in shop.rows()] == [(n, 10 + n, 20 + 2 * n) for n in range(4)]
+
+    shop.sql = CHANGES.format(price=3)
+    (tmp_path / "shop.toml").touch()
+    with shop.state.running(tmp_path / "shop.toml"), pytest.raises(ReplayRejected, match="stop the pipeline"):
+        shop.replay()
+    assert shop.replay()[-1].startswith(f"table: table '{tmp_path}/delta' was rebuilt, 4 rows")
+    assert [(row["id"], row["at"], row["price"]) for row in shop.rows()] == [(n, 10 + n, 30 + 3 * n) for n in range(4)]
+    shop.produce(2)
+    shop.run()
+    assert [row["price"] for row in shop.rows()] == [45, 48, 36, 39]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("upsert", [LATEST, ARRIVAL, HISTORY, TWO_KEYS], ids=["latest", "arrival", "history", "two"])
+def test_rows_of_all_changes_are_those_of_the_model(spark: "SparkSession", upsert: Upsert) -> None:
+    chance = random.Random(16)
+    changes = [
+        Change(chance.randrange(30), chance.choice("ab"), float(n), chance.randrange(12), chance.random() < 0.3)
+        for n in range(400)
+    ]
+    model = Model(upsert)
+    model.apply(changes)
+    ddl = "id bigint, country string, amount double, at bigint, _deleted boolean, _offset bigint"
+    rows = spark.createDataFrame([(*change, offset) for offset, change in enumerate(changes)], ddl)
+    assert rows_of(rebuilt(rows, upsert).toArrow()) == model.rows()
+    with pytest.raises(Exception, match="A row has no id"):
+        rebuilt(rows.selectExpr("nullif(id, 3) AS id", "country", "amount", "at", "_offset"), upsert).collect()
+
+
+@pytest.mark.spark
+def test_changes_without_an_order_are_refused(spark: "SparkSession") -> None:
+    with pytest.raises(ReplayRejected, match=r"without sequence_by, the rows need the column _offset"):
+        rebuilt(spark.createDataFrame([], "id bigint, country string"), ARRIVAL)

@@ -16,6 +16,7 @@ from tidelog.pipelines.replay.replay_progress import progress_shown
 from tidelog.pipelines.replay.replay_start import ReplayRejected, Start, parse_start
 from tidelog.pipelines.replay.table_rebuild import Checkpoint, TableState, rebuild, table_state
 from tidelog.pipelines.replay.topic_ranges import Ranges, plan, plan_further, reject_state, rows_of
+from tidelog.pipelines.replay.upsert_rebuild import rebuilt
 from tidelog.pipelines.running.failures import PipelineFailed, failure_of
 from tidelog.pipelines.running.pipeline_run import INTERRUPTED, logging_to, start_session
 from tidelog.pipelines.running.pipeline_state import PipelineState
@@ -172,10 +173,10 @@ class Replay:
 
     def check(self, *, may_leave_out: bool) -> None:
         """Raises ReplayRefused for everything that can be checked without Spark."""
-        if self._sink.upsert is not None:
+        if self._sink.upsert is not None and self._state.holder() is not None:
             raise ReplayRejected(
-                f"sink {self._sink.name} has mode = 'upsert': write to a new table under another sink name instead, "
-                "which reads the topics from their start"
+                f"sink {self._sink.name} has mode = 'upsert', whose files change with every batch: stop the pipeline "
+                f"(`tidelog pipeline stop {self._state.name}`), replay, and run it again"
             )
         others = self._table.other_owners() if self._table.schema() is not None else []
         if others:
@@ -203,7 +204,9 @@ class Replay:
         logger.info(
             "replay started table=%s batch=%d files=%d", self._sink.location, begun.batch_id, len(begun.contents.files)
         )
-        files = rebuild(self._table, layout, self._checkpoint, begun, partial(self._write, spark, layout), self._print)
+        write = partial(self._write, spark, layout)
+        keeps_later = self._sink.upsert is None
+        files = rebuild(self._table, layout, self._checkpoint, begun, write, self._print, keeps_later=keeps_later)
         rows = sum(file.rows for file in files)
         logger.info("replay finished table=%s rows=%d files=%d", self._sink.location, rows, len(files))
         counts = f"{plural(rows, 'row')} in {plural(len(files), 'file')}"
@@ -214,6 +217,8 @@ class Replay:
     ) -> list[FileFacts]:
         if after is None:
             ranges = plan(self._pipeline, self._start, until).ranges
+        elif self._sink.upsert is not None:
+            raise PipelineFailed("the table was not changed: others have written to it meanwhile; replay again")
         else:
             ranges = plan_further(self._pipeline, after, until)
         records = sum(found.records for found in ranges.values())
@@ -227,7 +232,8 @@ class Replay:
         self._say(f"{self._sink.name}: {line}")
 
     def _rows(self, spark: "SparkSession", ranges: Ranges) -> "DataFrame":
-        return with_columns_of(self._sink, rows_of(spark, self._pipeline, self._sink, ranges))
+        rows = with_columns_of(self._sink, rows_of(spark, self._pipeline, self._sink, ranges))
+        return rows if self._sink.upsert is None else rebuilt(rows, self._sink.upsert)
 
     def _table_state(self) -> TableState:
         try:

@@ -65,11 +65,15 @@ def rebuild(
     begun: TableState,
     write: WriteFiles,
     say: Callable[[str], None] = lambda line: None,
+    *,
+    keeps_later: bool = True,
 ) -> list[FileFacts]:
-    """Replace the table's contents and return the new files. Files of batches that were added meanwhile stay."""
+    """Replace the table's contents and return the new files. Files of batches that were added meanwhile stay, unless
+    `keeps_later` is false: then such batches are written, too."""
     files = write(None, begun.end)
     for _ in range(MAX_CATCH_UPS + 1):
-        if table.replace(begun.contents, files, layout, begun.batch_id, keeps_later=not begun.is_planned):
+        may_keep = keeps_later and not begun.is_planned
+        if table.replace(begun.contents, files, layout, begun.batch_id, keeps_later=may_keep):
             return files
         now = table_state(table, checkpoint)
         say(f"the table has changed meanwhile: continuing to batch {now.batch_id}")
