@@ -94,6 +94,8 @@ def test_a_sink_needs_a_stream_besides_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_rows_are_joined_with_those_of_a_database(spark: "SparkSession", tmp_path: Path) -> None:
+    assert spark._jvm is not None
+    spark._jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
     url = "jdbc:derby:memory:shop;create=true"
     names = spark.createDataFrame([(1, "Ada"), (2, "Bob")], "ID bigint, NAME string")
     names.write.format("jdbc").options(url=url, dbtable="CUSTOMERS").mode("overwrite").save()
