@@ -64,7 +64,7 @@ def member(broker: BrokerProcess, group: str, topic: str, **settings: object) ->
 
 
 def read_all(consumer: Consumer) -> None:
-    read, deadline_s = 0, time.monotonic() + 30
+    read, deadline_s = 0, time.monotonic() + 120
     while read < 2 * RECORDS:
         assert time.monotonic() < deadline_s, f"{read} records were read"
         read += sum(message.error() is None for message in consumer.consume(100, 0.1))
@@ -156,7 +156,7 @@ def test_kafka_python_commits_on_close_without_delay(
     consumer = KafkaConsumer(
         topic, bootstrap_servers=broker.bootstrap, group_id=group, auto_offset_reset="earliest", enable_auto_commit=True
     )
-    read, deadline_s = 0, time.monotonic() + 30
+    read, deadline_s = 0, time.monotonic() + 120
     while read < 2 * RECORDS:
         assert time.monotonic() < deadline_s, f"{read} records were read"
         read += sum(map(len, consumer.poll(timeout_ms=500).values()))

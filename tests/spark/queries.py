@@ -65,13 +65,13 @@ class Collected:
         return sorted(row.value.decode() for row in self.rows())
 
     def finish(self) -> "Collected":
-        assert self.query.awaitTermination(60)
+        assert self.query.awaitTermination(300)
         return self
 
     def wait_for(self, count: int) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while len(self.rows()) < count:
-            assert self.query.exception() is None
+            assert self.query.exception() is None, self.query.exception()
             assert time.monotonic() < deadline, f"{len(self.rows())} of {count} rows"
             time.sleep(0.02)
 

@@ -32,7 +32,7 @@ def reader(spark: "SparkSession", running_broker: TidelogProcess, new_topic: Top
 
 def ended(frame: "DataFrame", checkpoint: Path, sink: str = "noop", **options: str) -> None:
     writer = frame.writeStream.format(sink).options(checkpointLocation=str(checkpoint), **options)
-    assert writer.trigger(availableNow=True).start().awaitTermination(60)
+    assert writer.trigger(availableNow=True).start().awaitTermination(300)
 
 
 def written(reader: Reader, **options: Any) -> None:

@@ -33,7 +33,7 @@ def numbers(start: int, end: int) -> list[Message]:
 def copy(frame: "DataFrame", bootstrap: str, topic: str, checkpoint: Path, **options: Any) -> None:
     writer = frame.select("key", "value").writeStream.format("tidelog").option("kafka.bootstrap.servers", bootstrap)
     writer = writer.options(**{"topic": topic, **options}).option("checkpointLocation", str(checkpoint))
-    assert writer.trigger(availableNow=True).start().awaitTermination(60)
+    assert writer.trigger(availableNow=True).start().awaitTermination(300)
 
 
 def group_offsets(bootstrap: str, group_id: str) -> dict[int, int]:
@@ -127,7 +127,7 @@ def test_how_far_a_stream_is_can_be_seen_as_a_group(
 
 
 def wait_for_offsets(bootstrap: str, group_id: str, wanted: dict[int, int]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (found := group_offsets(bootstrap, group_id)) != wanted:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)

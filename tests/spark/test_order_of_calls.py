@@ -166,7 +166,7 @@ def test_a_failed_micro_batch_is_aborted_with_what_there_is_and_run_again_under_
     notes.failing.touch()
     (aborted,) = notes.wait_for("abort", 1)
     with pytest.raises(Exception, match="as asked"):
-        query.awaitTermination(60)
+        query.awaitTermination(300)
     assert len(aborted["messages"]) == TASKS
     assert not aborted["messages"][0]
     notes.failing.unlink()

@@ -136,7 +136,7 @@ def test_the_next_ranges_are_fetched_while_one_is_decoded_and_ended_with_it(fake
     ranges = [WHOLE._replace(partition=number, end=1) for number in range(8)]
     batches = read_ranges(ranges, options_for(fakes), ["value"])
     assert next(batches).column(0).to_pylist() == [b"0"]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(fakes.brokers[1].seen(FetchRequest)) < RANGES_AT_ONCE and time.monotonic() < deadline:
         time.sleep(0.001)
     assert RANGES_AT_ONCE <= len(fakes.brokers[1].seen(FetchRequest)) <= RANGES_AT_ONCE + 1

@@ -40,7 +40,7 @@ def run_to_end(frame: "DataFrame", name: str, directory: Path) -> list[Any]:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     return sorted(tuple(row) for row in frame.sparkSession.table(name).collect())
 
 

@@ -62,7 +62,7 @@ def test_a_stream_is_written_and_read_without_a_trace_of_its_secrets(
         .trigger(availableNow=True)
         .start()
     )
-    written.awaitTermination(120)
+    written.awaitTermination(300)
     copied = spark.read.format("tidelog").options(**options, subscribe="copied").load()
     assert copied.count() == 100
     copied.explain("extended")

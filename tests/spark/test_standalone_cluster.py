@@ -60,7 +60,7 @@ def paused(number):
 def slowly(frame):
     return frame.select(F.udf(paused, "bigint", useArrow=False)("number").alias("number"))
 """
-LIMIT_S = 180.0
+LIMIT_S = 280.0
 
 
 def wait_for_rows(pipeline: PipelineProcess, table: Path, limit_s: float) -> None:

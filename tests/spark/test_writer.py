@@ -365,7 +365,7 @@ def test_a_stream_is_written_from_topic_to_topic(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     found = read_all(running_broker.bootstrap, sink, 2000)
     assert Counter((read.key, read.value) for read in found) == Counter((m.key, m.value) for m in messages)
     assert all(read.partition == partition_of_key(read.key or b"", 4) for read in found)
