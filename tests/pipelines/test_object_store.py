@@ -1,5 +1,8 @@
-"""Delta and Iceberg tables on an object store: moto's stand-in for S3, where it is installed."""
+"""Tables, files and checkpoints on an object store: moto's stand-in for S3, where it is installed.
 
+Files and checkpoints need hadoop-aws and the jars that it names, in the directory TIDELOG_S3A_JARS."""
+
+import os
 import socket
 import subprocess
 import sys
@@ -116,3 +119,12 @@ def test_batches_are_there_once_after_crashes_at_every_step(kind: TableKind, on_
     final = opened(sink, tmp_path)
     assert ids_of(final) == expected_ids(*range(batch_id + 1))
     final.close()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif("TIDELOG_S3A_JARS" not in os.environ, reason="TIDELOG_S3A_JARS names no jars of hadoop-aws")
+def test_files_and_checkpoints_on_the_store(on_s3: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.pipelines.s3a_program", on_s3, os.environ["TIDELOG_S3A_JARS"]]
+    run = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=1100, check=False)
+    assert run.stdout.splitlines() == ["[1]", "[1, 2]"], run.stderr[-3000:]
