@@ -171,7 +171,7 @@ class StoreEntry:
                 raise TakeoverRejected(reason=self.obstacle)
             if not self.is_in_use:
                 await asyncio.sleep(POLL_S)
-        if was_lost:
+        if was_lost and self._logs.logs:
             self.on_rebuilt()  # configs may have been read from the empty store
 
     async def _try_refresh(self, store: Store) -> bool:
