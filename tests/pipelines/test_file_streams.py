@@ -35,15 +35,15 @@ delta = "out"
 
 def arrive(directory: Path, number: int) -> None:
     """A file of each format, moved into place as a whole."""
-    rows = {"id": [number * 10, number * 10 + 1], "name": ["a", "b"]}
+    ids = [number * 10, number * 10 + 1]
     new = directory / "new"
     for kind in ("json", "csv", "parquet"):
         if kind == "json":
-            new.write_text("".join(f'{{"id": {at}, "name": "{kind}"}}\n' for at in rows["id"]))
+            new.write_text("".join(f'{{"id": {at}, "name": "{kind}"}}\n' for at in ids))
         elif kind == "csv":
-            new.write_text("id,name\n" + "".join(f"{at},{kind}\n" for at in rows["id"]))
+            new.write_text("id,name\n" + "".join(f"{at},{kind}\n" for at in ids))
         else:
-            pq.write_table(pa.table({"id": rows["id"], "name": [kind] * 2}), new)
+            pq.write_table(pa.table({"id": ids, "name": [kind] * 2}), new)
         (directory / kind).mkdir(exist_ok=True)
         new.rename(directory / kind / f"{number}.{kind}")
 

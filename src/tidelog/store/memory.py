@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
 from enum import Enum, auto
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
@@ -311,8 +311,7 @@ class MemoryStore(BaseStore):
         """Requests take time: other sessions may write between a read and the write that follows it."""
         state, session_id = self._state, self._session_id
         await self._travel(state.take_stall_s(session_id) if is_write else 0.0)
-        if state.is_cut_off(session_id) or session_id not in state.sessions:
-            await self._refuse()
+        await self._check_connection()
         if is_write:
             fault = state.next_step_fault(session_id)
             if fault is not None:
@@ -337,7 +336,8 @@ class MemoryStore(BaseStore):
             case StepFaultKind.SESSION_ENDS_AFTER:
                 operation()
                 state.expire(session_id)
-        await self._refuse()
+        await self._check_connection()
+        raise StoreUnavailable
 
     @property
     def _has_latency(self) -> bool:
@@ -357,14 +357,14 @@ class MemoryStore(BaseStore):
         arrived = asyncio.get_running_loop().create_future()
         self._send(lambda: None if arrived.done() else arrived.set_result(None))
         await arrived
-        if self._state.is_cut_off(self._session_id) or self._session_id not in self._state.sessions:
-            await self._refuse()
+        await self._check_connection()
 
-    async def _refuse(self) -> NoReturn:
+    async def _check_connection(self) -> None:
         if self._state.is_cut_off(self._session_id):
             await asyncio.sleep(UNREACHABLE_TIMEOUT_S)
             raise StoreUnavailable
-        raise SessionExpired
+        if self._session_id not in self._state.sessions:
+            raise SessionExpired
 
     def _deliver_soon(self, watch: Watch, event: WatchEvent) -> None:
         if self._has_latency:
