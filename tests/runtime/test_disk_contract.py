@@ -46,6 +46,8 @@ def test_what_was_appended_is_read_back_from_any_position(place: Place) -> None:
     assert file.read(6, 5) == b"world"
     assert file.read(12, 1) == b""
     assert file.is_cached(0, 12)
+    assert file.read_cached(6, 5) == b"world"
+    assert file.read_cached(6, 7) is None, "not all of it is there"
     assert FileSlice(file, 3, 4).read() == b"lo w"
     file.sync()
     file.close()

@@ -31,5 +31,7 @@ def test_a_file_is_cached_after_writing_not_after_eviction_and_again_after_readi
             break
     else:
         pytest.skip("this file system keeps its files in memory")
+    assert file.read_cached(0, SIZE_BYTES) is None
     file.read(0, SIZE_BYTES)
     assert file.is_cached(0, SIZE_BYTES)
+    assert file.read_cached(0, SIZE_BYTES) == bytes(SIZE_BYTES)

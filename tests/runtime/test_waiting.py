@@ -90,6 +90,31 @@ def test_thousands_of_deadlines_share_a_few_timers() -> None:
     run_virtually(scenario())
 
 
+def test_a_bucket_of_cancelled_deadlines_wakes_nobody() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        deadlines = Deadlines(loop)
+        passed: list[float] = []
+        expirations = 0
+        expire = deadlines._expire
+
+        def count() -> None:
+            nonlocal expirations
+            expirations += 1
+            expire()
+
+        deadlines._expire = count  # type: ignore[method-assign]
+        deadlines.add(2.0, lambda: passed.append(loop.time()))
+        for _ in range(100):
+            deadlines.cancel(deadlines.add(0.5, lambda: passed.append(-1.0)))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(2)
+        assert expirations <= 4
+        assert 2.0 <= passed[0] <= 2.0 + RESOLUTION_S + 1e-6
+
+    run_virtually(scenario())
+
+
 def test_a_satisfied_operation_completes_once_and_is_forgotten() -> None:
     async def scenario() -> None:
         waiting, left, right = purgatory(), Watchers(), Watchers()

@@ -196,15 +196,25 @@ class EncoderWriter:
     def _is_present(self, field: Field, value: str) -> str:
         """A tagged field is on the wire only if it differs from its default."""
         if isinstance(field.type, Nested):
-            default = self.source.constant(f"default_{field.name}", field.type.struct())
+            differs = self._differs_from_default(field.type.struct, f"{value}.{field.name}")
             if self.version in field.nullable:
-                return f"({value}.{field.name} is None or {value}.{field.name} != {default})"
-            return f"({value}.{field.name} is not None and {value}.{field.name} != {default})"
+                return f"({value}.{field.name} is None or {differs})"
+            return f"({value}.{field.name} is not None and {differs})"
         if field.default is None:
             return f"{value}.{field.name} is not None"
         if field.default is EMPTY_ARRAY:
             return f"{value}.{field.name}"
         return f"{value}.{field.name} != {literal_or_constant(self.source, f'default_{field.name}', field.default)}"
+
+    def _differs_from_default(self, struct_class: type[Struct], value: str) -> str:
+        """Field by field if all are of fixed size, such as the replica state in each Fetch of a follower."""
+        if not all(isinstance(field.type, Fixed) for field in struct_class.__fields__):
+            return f"{value} != {self.source.constant(f'default_{struct_class.__name__}', struct_class())}"
+        fields = (
+            (field.name, literal_or_constant(self.source, f"default_{field.name}", field.default))
+            for field in struct_class.__fields__
+        )
+        return f"({' or '.join(f'{value}.{name} != {default}' for name, default in fields)})"
 
     def _present_tags(self, tagged: list[Field], conditions: list[str], value: str) -> None:
         source, outer_writer = self.source, self._writer

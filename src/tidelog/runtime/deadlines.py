@@ -1,7 +1,8 @@
 """Deadlines of thousands of waiting operations with a few timers (Kafka's timing wheel).
 
 A waiting operation usually ends before its deadline. Deadlines are therefore grouped in buckets of a
-few milliseconds. Only buckets have timers, and cancelling a deadline is a dictionary delete.
+few milliseconds. Only the first bucket has a timer, and cancelling a deadline is a dictionary delete. A bucket whose
+deadlines are all cancelled is skipped when the timer expires, so that a busy broker is not woken for each of them.
 """
 
 import asyncio
@@ -65,7 +66,9 @@ class Deadlines:
     def _expire(self) -> None:
         self._timer = None
         now, due = self._loop.time(), 0
-        while self._bucket_heap and self._bucket_heap[0] * self._resolution_s <= now:
+        while self._bucket_heap and (
+            self._bucket_heap[0] * self._resolution_s <= now or not self._buckets[self._bucket_heap[0]]
+        ):
             bucket = heapq.heappop(self._bucket_heap)
             due += len(self._buckets[bucket])
             if self._turns is not None and self._buckets[bucket] and due > MAX_AT_ONCE:

@@ -49,6 +49,10 @@ class File(Protocol):
         """Whether the range is in the page cache, so that reading does not wait for the device."""
         ...
 
+    def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
+        """All of these bytes if they are in the page cache, else None: never waits for the device."""
+        ...
+
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
@@ -134,6 +138,13 @@ class FileSlice:
     def read(self) -> bytes:
         return self.file.read(self.position, self.length)
 
+    def read_cached(self) -> bytes | bytearray | None:
+        """The bytes if reading them does not wait. None also if they cannot be read: `read` raises the error."""
+        try:
+            return self.file.read_cached(self.position, self.length)
+        except OSError:
+            return None
+
 
 class SystemFile:
     __slots__ = ("_fd", "path")
@@ -171,6 +182,19 @@ class SystemFile:
                 return True
             raise
         return True
+
+    def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
+        data: bytes | bytearray = bytearray(length)
+        try:
+            count = os.preadv(self._fd, [data], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            data = self.read(position, length)  # a file system without non-blocking reads (tmpfs) is in memory
+            count = len(data)
+        return data if count == length else None
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

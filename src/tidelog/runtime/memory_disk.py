@@ -199,6 +199,12 @@ class MemoryFile:
         self._check("is_cached")
         return self.path not in self._disk.uncached_paths
 
+    def read_cached(self, position: int, length: int) -> bytes | None:
+        if self.path in self._disk.uncached_paths:
+            return None
+        data = self.read(position, length)
+        return data if len(data) == length else None
+
     def size(self) -> int:
         self._check("size")
         return len(self._inode.data)

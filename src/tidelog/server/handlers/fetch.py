@@ -19,6 +19,7 @@ from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.delayed_reply import DelayedReply
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import Watchers
+from tidelog.runtime.socket_writer import SENDFILE_FROM_BYTES
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.fetch_sessions import FINAL_EPOCH
 from tidelog.server.fetching import NO_SESSION, AnyFetch, Reader, SessionlessFetch, failed
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 MAX_CLIENT_PARTITIONS = 8192
 """Limit for consumers. Followers may request more."""
+
+MAX_LOADED_BYTES = 64 * 1024
+"""A response with at most so many bytes of records is sent from memory, as far as its records are small."""
 
 FetchOutcome = FetchResponse | Deferred[FetchResponse] | Coroutine[Any, Any, FetchResponse]
 
@@ -244,9 +248,25 @@ class DelayedFetch(DelayedReply[FetchResponse]):
 
 def _answer(fetch: AnyFetch) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     """A worker reads what is not in the page cache first: the event loop never waits for a disk."""
+    cold = _load_small(fetch) if fetch.bytes_read <= MAX_LOADED_BYTES else fetch.slices
+    if cold:
+        cold = [part for part in cold if not part.file.is_cached(part.position, part.length)]
     response = _response(fetch)
-    cold = [part for part in fetch.slices if not part.file.is_cached(part.position, part.length)]
     return _warm(response, cold, fetch.reader.services) if cold else response
+
+
+def _load_small(fetch: AnyFetch) -> list[FileSlice]:
+    """Read small slices now, in one system call each. Returns the others: connections send them from their files."""
+    others: list[FileSlice] = []
+    for _, data in fetch.found:
+        part = data.records
+        if isinstance(part, FileSlice):
+            records = part.read_cached() if part.length < SENDFILE_FROM_BYTES else None
+            if records is None:
+                others.append(part)
+            else:
+                data.records = records
+    return others
 
 
 async def _warm(response: FetchResponse, cold: list[FileSlice], services: Services) -> FetchResponse:
