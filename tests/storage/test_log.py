@@ -18,6 +18,7 @@ from tests.storage.logs import (
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, RecordListTooLarge
 from tidelog.protocol.record_batch import split_batches
+from tidelog.protocol.records import ControlType, build_end_marker
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.storage.follower_checks import UnexpectedAppendOffset
@@ -133,6 +134,61 @@ def test_a_log_that_starts_inside_a_batch_can_be_replicated() -> None:
     assert (follower.log_start_offset, follower.log_end_offset) == (2, 4)
     assert offsets_of(all_records(follower)) == [2, 3]
     assert loaded(follower, log_start_offset=2).log_start_offset == 2
+
+
+def fetched_batches(count: int) -> list[bytes]:
+    return [bytes(batch_of(b"%d" % n + b"." * 50, base_offset=n, leader_epoch=EPOCH)) for n in range(count)]
+
+
+@pytest.mark.parametrize("settings", [TopicSettings(index_interval_bytes=150), SMALL])
+def test_batches_that_come_together_are_stored_as_if_they_came_one_by_one(settings: TopicSettings) -> None:
+    together, one_by_one = new_log(settings=settings), new_log(settings=settings)
+    batches = fetched_batches(30)
+    together.append_as_follower(b"".join(batches))
+    for batch in batches:
+        one_by_one.append_as_follower(batch)
+    assert [segment.size_bytes for segment in together.segments] == [s.size_bytes for s in one_by_one.segments]
+    assert [segment.file.read(0, 10_000) for segment in together.segments] == [
+        segment.file.read(0, 10_000) for segment in one_by_one.segments
+    ]
+    assert [segment.offset_index.count for segment in together.segments] == [
+        segment.offset_index.count for segment in one_by_one.segments
+    ]
+    for offset in range(30):
+        assert offsets_of(records_between(together, offset, 30)) == list(range(offset, 30))
+    assert loaded(together).log_end_offset == 30
+
+
+def test_batches_that_come_together_are_written_with_one_call() -> None:
+    disk = MemoryDisk()
+    writes: list[tuple[str, int]] = []
+    log = new_log(disk)
+    first, *others = fetched_batches(30)
+    log.append_as_follower(first)
+    disk.on_changed.append(lambda what, path, data: writes.append((what, len(data))))
+    log.append_as_follower(b"".join(others))
+    assert writes == [("append", sum(map(len, others)))]
+
+
+def test_a_control_batch_is_written_alone() -> None:
+    """Only its own append can fail after the write (a marker that cannot be read)."""
+    disk = MemoryDisk()
+    writes: list[int] = []
+    log = new_log(disk)
+    log.append_as_follower(fetched_batches(1)[0])
+    data = batch_of(b"a", base_offset=1, leader_epoch=EPOCH, producer_id=7, producer_epoch=0, base_sequence=0)
+    marker = build_end_marker(
+        ControlType.COMMIT,
+        producer_id=7,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=NOW_MS,
+        base_offset=2,
+        leader_epoch=EPOCH,
+    )
+    disk.on_changed.append(lambda what, path, data: writes.append(len(data)))
+    log.append_as_follower(bytes(data) + bytes(marker))
+    assert writes == [len(data), len(marker)]
 
 
 # ---- reading

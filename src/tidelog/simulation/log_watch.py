@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, NamedTuple, Protocol
 
-from tidelog.protocol.record_batch import HEADER_BYTES, read_header
+from tidelog.protocol.record_batch import HEADER_BYTES, read_header, split_batches
 from tidelog.replication.partition import Partition
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
@@ -47,7 +47,7 @@ def watching_logs(listener: LogListener) -> Iterator[None]:
     """
     written: list[Buffer] = []
     with ExitStack() as stack:
-        _wrap(stack, Segment, "append", lambda segment, _, data, *__: written.append(bytes(data)))
+        _wrap(stack, Segment, "append", lambda segment, _, data, *__: written.extend(_batches_of(data)))
         for name, is_leader in (("append_as_leader", True), ("append_as_follower", False)):
             _wrap_append(stack, name, written, listener, is_leader=is_leader)
         for name in ("truncate_to", "truncate_fully_and_start_at"):
@@ -60,6 +60,11 @@ def watching_logs(listener: LogListener) -> Iterator[None]:
         _wrap_swap(stack, listener)
         _wrap(stack, Partition, "become_leader", lambda partition, *_: listener.on_leader(partition))
         yield
+
+
+def _batches_of(data: Buffer) -> list[bytes]:
+    """Copies of the batches: a follower writes several together."""
+    return [bytes(batch) for _, batch in split_batches(data)]
 
 
 def facts_of(batch: Buffer) -> BatchFacts:

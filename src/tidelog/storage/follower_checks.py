@@ -1,7 +1,12 @@
 """Follower checks of the batches that a leader sent (R28)."""
 
+from itertools import islice
+from typing import TypeAlias
+
 from tidelog.errors import CorruptMessage, FencedLeaderEpoch, InvalidRecord, KafkaError
-from tidelog.protocol.record_batch import MAGIC, BatchHeader, crc_matches, split_batches
+from tidelog.protocol.record_batch import CONTROL_BIT, MAGIC, BatchHeader, crc_matches, split_batches
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.segment import Segment
 from tidelog.types import Buffer
 
 
@@ -9,15 +14,21 @@ class UnexpectedAppendOffset(KafkaError):
     """A leader's batch does not continue the log."""
 
 
+MAX_RUN_BYTES = 256 * 1024
+"""Larger batches are written alone, where a write costs more than the system call."""
+
+CheckedBatches: TypeAlias = list[tuple[BatchHeader, memoryview]]
+
+
 def checked_batches(
     batches: Buffer, log_start_offset: int, log_end_offset: int, leader_epoch: int | None = None
-) -> list[tuple[BatchHeader, memoryview]]:
+) -> CheckedBatches:
     """The complete batches, each intact and after the previous one. Compaction on the leader may leave gaps.
 
     Stops before the first batch of a later epoch than the one of the fetch: the follower must compare epochs with
     the leader before it appends that (KAFKA-18723).
     """
-    checked: list[tuple[BatchHeader, memoryview]] = []
+    checked: CheckedBatches = []
     expected = log_end_offset
     for header, batch in split_batches(batches):
         if header.magic != MAGIC or header.last_offset_delta < 0:
@@ -40,3 +51,33 @@ def checked_batches(
 def _holds_the_start(header: BatchHeader, log_start_offset: int, log_end_offset: int) -> bool:
     """An empty log may start in the middle of its first batch (KAFKA-6975)."""
     return log_end_offset == log_start_offset and header.end_offset > log_end_offset
+
+
+def run_length(
+    checked: CheckedBatches,
+    first: int,
+    segment: Segment,
+    leader_epochs: LeaderEpochs,
+    roll_check_bytes: int,
+    now_ms: int,
+) -> tuple[int, int]:
+    """Number and bytes of the batches from `first` on that one write can append to the segment; at least one.
+
+    More than one only if none of them may need a new segment, begins an epoch or is a control batch: after the write
+    nothing may fail before all of them are counted, else the file would be longer than the log knows.
+    """
+    size_bytes, count, run_bytes = segment.size_bytes, 0, 0
+    if not leader_epochs.is_unwritten and now_ms <= segment.roll_after_clock_ms:
+        for header, batch in islice(checked, first, None):
+            if (
+                header.attributes & CONTROL_BIT
+                or run_bytes + len(batch) > MAX_RUN_BYTES
+                or size_bytes + run_bytes + len(batch) > roll_check_bytes
+                or header.max_timestamp > segment.roll_after_timestamp
+                or header.last_offset > segment.last_possible_offset
+                or header.leader_epoch != leader_epochs.latest_epoch
+            ):
+                break
+            count += 1
+            run_bytes += len(batch)
+    return (count, run_bytes) if count else (1, len(checked[first][1]))

@@ -18,7 +18,7 @@ from tidelog.runtime.disk import FileSlice
 from tidelog.storage import retention, timestamps, truncation
 from tidelog.storage.disk_errors import DiskGuard, irreversible_change
 from tidelog.storage.flushing import LogFlusher
-from tidelog.storage.follower_checks import checked_batches
+from tidelog.storage.follower_checks import CheckedBatches, checked_batches, run_length
 from tidelog.storage.leader_epochs import EpochEnd, LeaderEpochs
 from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log_directory import LogDirectory
@@ -356,8 +356,9 @@ class Log:
     def append_as_follower(self, batches: Buffer, leader_epoch: int | None = None) -> AppendResult | None:
         """Append the leader's batches with their offsets and epochs (R28); None if there is no complete batch.
 
-        Appends no batch of an epoch after `leader_epoch`, the epoch of the fetch. On a KafkaError the log ends before
-        the batch that could not be appended, which is nearly always the first.
+        Appends no batch of an epoch after `leader_epoch`, the epoch of the fetch. Batches that go to the same segment
+        are written together. On a KafkaError the log ends before those that could not be written, nearly always the
+        first.
         """
         self._check_online()
         checked = checked_batches(batches, self.log_start_offset, self.log_end_offset, leader_epoch)
@@ -367,13 +368,27 @@ class Log:
         with self.guard:
             if first.base_offset < self.log_end_offset:
                 truncation.start_over_at(self, first.base_offset, self.log_start_offset)
-            now_ms = self._now_ms()
-            for header, batch in checked:
-                self._append_given(header, batch, now_ms)
+            if len(checked) == 1:
+                self._append_given(checked, checked[0][1], self._now_ms())
+            else:
+                self._append_in_runs(checked, memoryview(batches))
         return AppendResult(first.base_offset, checked[-1][0].last_offset, NO_TIMESTAMP, self.log_start_offset)
 
-    def _append_given(self, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
+    def _append_in_runs(self, checked: CheckedBatches, data: memoryview) -> None:
+        """`data` begins with these batches, one after the other."""
+        now_ms, first, start = self._now_ms(), 0, 0
+        while first < len(checked):
+            count, size_bytes = run_length(
+                checked, first, self.local.segments[-1], self.leader_epochs, self._roll_check_bytes, now_ms
+            )
+            run = checked[first : first + count]
+            self._append_given(run, data[start : start + size_bytes], now_ms)
+            first, start = first + count, start + size_bytes
+
+    def _append_given(self, run: CheckedBatches, data: memoryview, now_ms: int) -> None:
+        """Append batches of the leader with one write. Only the first may need a new segment or begin an epoch."""
         segment = self.local.segments[-1]
+        header, batch = run[0]
         if (
             segment.size_bytes + len(batch) > self._roll_check_bytes
             or header.max_timestamp > segment.roll_after_timestamp
@@ -387,10 +402,20 @@ class Log:
             segment = self._segment_for(
                 len(batch), header.last_offset, header.max_timestamp, now_ms, new_base_offset=base_offset
             )
-        position = segment.size_bytes
+        position, index_interval_bytes = segment.size_bytes, self._settings.index_interval_bytes
         if header.leader_epoch != self.leader_epochs.latest_epoch or self.leader_epochs.is_unwritten:
             self._begin_epoch(header.leader_epoch, header.base_offset)
-        segment.append(batch, len(batch), header.last_offset, header.max_timestamp, self._settings.index_interval_bytes)
+        if len(run) > 1:
+            segment.time_index.remember_last()  # loaded before the write: after it nothing may need a file
+        segment.append(data, len(batch), header.last_offset, header.max_timestamp, index_interval_bytes)
+        self._on_given(header, batch, position)
+        for header, batch in run[1:]:
+            position = segment.size_bytes
+            segment.track_batch(len(batch), header.last_offset, header.max_timestamp, index_interval_bytes)
+            self._on_given(header, batch, position)
+
+    def _on_given(self, header: BatchHeader, batch: memoryview, position: int) -> None:
+        """A batch of the leader is in the file."""
         if self.local.remember_batch(header.end_offset, position):
             self.snapshots.remember(self.producers, self.log_end_offset)
         self.log_end_offset = header.end_offset
