@@ -55,6 +55,7 @@ class SocketReader:
         self._is_reading = False  # requested by the receiver
         self._is_queued = False  # frames, or readable bytes, wait for a turn
         self._was_notified = False  # the loop reported readable bytes while queued
+        self._is_report_stale = False  # the loop may have polled before the turn that has read the bytes
         self._is_ignored = False  # so the reader is removed until its turn
         self._is_muted = False  # memory for partial frames is exhausted
         self._has_reader = False
@@ -110,6 +111,8 @@ class SocketReader:
             if self._was_notified:
                 self._ignore()
             self._was_notified = True
+        elif self._is_report_stale:
+            self._is_report_stale = False  # if there are bytes after all, the next poll reports them again
         elif self._channel.is_privileged:
             turns.begin_privileged()
             self._receive()
@@ -119,7 +122,6 @@ class SocketReader:
         else:
             # A thousand connections that send single bytes must not delay those that send whole requests.
             self._queue_up(is_continued=self.held_bytes > 0)
-            self._ignore()
 
     def _ignore(self) -> None:
         """Remove the reader until its turn. Only after a second notification: often the turn comes first, and two
@@ -137,6 +139,7 @@ class SocketReader:
 
     def _take_turn(self) -> None:
         self._is_queued = False
+        self._is_report_stale = self._has_reader
         self._was_notified = self._is_ignored = False
         if self._is_reading and not self._is_muted:
             if self._channel.is_privileged:
