@@ -26,7 +26,7 @@ from tests.pipelines.table_writing import (
 )
 from tidelog.pipelines.definition.model import TableKind, TableSink
 
-pytest.importorskip("moto.server", reason="needs pip install 'moto[s3,server]'")
+pytest.importorskip("moto.server", reason="needs pip install 'moto[s3]' flask flask-cors")
 BUCKET = "shop"
 START_LIMIT_S = 120.0
 
