@@ -56,6 +56,10 @@ def read_records(pipeline: PipelineProcess) -> dict[str, int]:
     return {sink: _offsets_sum(pipeline, sink, batch) for sink, batch in committed_batches(pipeline).items()}
 
 
+def least_read(pipeline: PipelineProcess) -> int:
+    return min(read_records(pipeline).values())
+
+
 def last_number(directory: Path) -> int:
     if not directory.is_dir():
         return -1

@@ -1,9 +1,13 @@
-"""Writes numbered records without pause: mostly a few, now and then as many as keep all tasks busy."""
+"""Writes numbered records: mostly a few, now and then as many as keep all tasks busy.
+
+It waits for a reader that is far behind: on a busy machine the reader would never catch up.
+"""
 
 import json
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 KEYS = 50
 TICK_S = 0.1
@@ -11,10 +15,12 @@ FEW = 100
 MANY = 8_000
 MANY_CHANCE = 0.015
 FLUSH_LIMIT_S = 60.0
+MOST_AHEAD = 50_000
 
 
 class NumberingProducer:
-    def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, seed: int, count_read: Callable[[], int]) -> None:
+        """`count_read`: the records that the slowest reader has read."""
         from confluent_kafka import Producer
 
         self._producer = Producer(
@@ -22,6 +28,7 @@ class NumberingProducer:
         )
         self._topic = topic
         self._chance = random.Random(seed)
+        self._count_read = count_read
         self._next = Counter[str]()
         self._failures: list[str] = []
         self._is_stopped = threading.Event()
@@ -40,6 +47,8 @@ class NumberingProducer:
 
     def _run(self) -> None:
         while not self._is_stopped.wait(TICK_S):
+            if self._next.total() - self._count_read() > MOST_AHEAD:
+                continue
             for _ in range(MANY if self._chance.random() < MANY_CHANCE else FEW):
                 self._send(f"key-{self._chance.randrange(KEYS):02}")
 

@@ -31,7 +31,7 @@ def strike(blows: Sequence[Blow], seed: int, directory: Path, say: Say, *, on_cl
         make_topics(broker.bootstrap)
         query = StruckQuery(directory, broker, cluster)
         stack.callback(query.kill)
-        producer = NumberingProducer(broker.bootstrap, "source", seed)
+        producer = NumberingProducer(broker.bootstrap, "source", seed, query.count_read)
         producer.start()
         query.start()
         query.wait_for_batches()
@@ -101,14 +101,16 @@ class StruckQuery:
         self._wait(lambda: last_number(self._checkpoint / "commits") >= wanted, "makes no progress")
 
     def finish(self, produced: int) -> None:
-        self._wait(lambda: self._read() >= produced, "has not read everything")
+        self._wait(lambda: self.count_read() >= produced, "has not read everything")
         Path(self._orders.directory, "stop").touch()
         assert self._process is not None
         if self._process.wait(LIMIT_S) != 0:
             raise TrialFailed(f"the query did not end well:\n{self._output.read_text()[-3000:]}")
 
-    def _read(self) -> int:
+    def count_read(self) -> int:
         batch = last_number(self._checkpoint / "commits")
+        if batch < 0:
+            return 0
         line = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
         return sum(json.loads(line)["source"].values())
 

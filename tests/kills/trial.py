@@ -11,7 +11,7 @@ from tests.clients.broker import TidelogProcess
 from tests.kills.pipeline import (
     committed_batches,
     killed_pipeline,
-    read_records,
+    least_read,
     records_of_table,
     records_of_topic,
 )
@@ -68,7 +68,7 @@ def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
         master = LOCAL_MASTER if cluster is None else cluster.master
         pipeline = killed_pipeline(directory, broker.bootstrap, "source", "copy", master)
         stack.callback(pipeline.kill)
-        producer = NumberingProducer(broker.bootstrap, "source", trial.seed)
+        producer = NumberingProducer(broker.bootstrap, "source", trial.seed, lambda: least_read(pipeline))
         Killing(trial, broker, pipeline, cluster, producer, say).run()
         produced = producer.stop()
         _finish(pipeline, sum(produced.values()))
@@ -90,7 +90,7 @@ def make_topics(bootstrap: str) -> None:
 
 def _finish(pipeline: PipelineProcess, produced: int) -> None:
     """Until both sinks have all; then an end in order."""
-    _wait(pipeline, lambda: min(read_records(pipeline).values()) >= produced, "has not read everything")
+    _wait(pipeline, lambda: least_read(pipeline) >= produced, "has not read everything")
     code = pipeline.stop(STOP_LIMIT_S)
     if code != 0:
         raise TrialFailed(f"the pipeline stopped with exit code {code}:\n{pipeline.story()}")
