@@ -13,7 +13,7 @@ from tidelog.groups.consumer import records
 from tidelog.groups.consumer.assignors import ASSIGNORS, Subscriber
 from tidelog.groups.consumer.expression_parser import InvalidExpression
 from tidelog.groups.consumer.group import ConsumerGroup
-from tidelog.groups.consumer.members import JOIN_EPOCH, Assignment, Member, Wish
+from tidelog.groups.consumer.members import JOIN_EPOCH, Assignment, Member, Subscription
 from tidelog.groups.consumer.records import ResolvedRegex
 from tidelog.groups.consumer.regular_expressions import topic_pattern
 from tidelog.groups.statistics import GroupCounts
@@ -55,7 +55,7 @@ class Draft:
             return
         self._changed[member.member_id] = member
         records.write_member(self._effects, self._group.group_id, member)
-        if member.wish != earlier.wish:
+        if member.subscription != earlier.subscription:
             self._has_new_subscription = True
             self._is_urgent = bool(earlier.assigned)
 
@@ -90,16 +90,16 @@ class Draft:
         merged: dict[str, Member | None] = {**self._group.members, **self._changed}
         return {member_id: member for member_id, member in merged.items() if member is not None}
 
-    def _wishes(self) -> set[Wish]:
+    def _subscriptions(self) -> set[Subscription]:
         """The different subscriptions of the members."""
-        counts = Counter(self._group.wishes)
+        counts = Counter(self._group.subscriptions)
         for member_id, member in self._changed.items():
             earlier = self._group.members.get(member_id)
             if earlier is not None:
-                counts[earlier.wish] -= 1
+                counts[earlier.subscription] -= 1
             if member is not None:
-                counts[member.wish] += 1
-        return {wish for wish, count in counts.items() if count}
+                counts[member.subscription] += 1
+        return {subscription for subscription, count in counts.items() if count}
 
     # ---- epochs
 
@@ -110,9 +110,9 @@ class Draft:
         is_bumped |= self._has_new_subscription or self._epoch == JOIN_EPOCH
         if not is_bumped and self._group.checked_topics is topics:
             return
-        wishes = self._wishes()
-        is_bumped |= self._resolve_regexes({expression for _, expression in wishes if expression})
-        names = {names for names, _ in wishes}
+        subscriptions = self._subscriptions()
+        is_bumped |= self._resolve_regexes({expression for _, expression in subscriptions if expression})
+        names = {names for names, _ in subscriptions}
         subscribed = set().union(*names, *(resolved.topics for resolved in self._regexes.values()))
         metadata_hash = _metadata_hash(topics, subscribed)
         if not is_bumped and metadata_hash == self._group.metadata_hash:
@@ -199,13 +199,13 @@ class Draft:
         return targets.get(member_id) is not None
 
     def _subscribers(self, members: Mapping[str, Member]) -> list[Subscriber]:
-        existing: dict[Wish, frozenset[Uuid]] = {}
+        existing: dict[Subscription, frozenset[Uuid]] = {}
         subscribers = []
         for member in members.values():
-            wish = member.wish
-            topics = existing.get(wish)
+            subscription = member.subscription
+            topics = existing.get(subscription)
             if topics is None:
-                topics = existing[wish] = self._topic_ids(*wish)
+                topics = existing[subscription] = self._topic_ids(*subscription)
             current = self.target(member.member_id)
             subscribers.append(Subscriber(member.member_id, member.instance_id, topics, current))
         return subscribers

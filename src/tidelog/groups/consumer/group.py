@@ -16,7 +16,7 @@ from tidelog.errors import (
     UnsupportedVersion,
 )
 from tidelog.groups.consumer import records
-from tidelog.groups.consumer.members import LEAVE_EPOCH, Assignment, Holdings, Member, Wish
+from tidelog.groups.consumer.members import LEAVE_EPOCH, Assignment, Holdings, Member, Subscription
 from tidelog.groups.consumer.records import ResolvedRegex
 from tidelog.groups.group import Membership
 from tidelog.replicated.machine import Effects
@@ -74,7 +74,7 @@ class ConsumerGroup:
         self.checked_topics: Mapping[str, Topic] | None = None
         """Topics of the cluster for which `metadata_hash` was verified. Not durable."""
         self.resolutions = Resolutions()
-        self.wishes: Counter[Wish] = Counter()
+        self.subscriptions: Counter[Subscription] = Counter()
         """Number of members with each subscription."""
         self._topic_counts: Counter[str] = Counter()
         self._name_counts: Counter[frozenset[str]] = Counter()
@@ -92,7 +92,7 @@ class ConsumerGroup:
             self._disown_all(earlier)
         self._own(member.member_id, member.assigned)
         self._own(member.member_id, member.revoking)
-        if earlier is None or earlier.wish != member.wish or earlier.classic is not member.classic:
+        if earlier is None or earlier.subscription != member.subscription or earlier.classic is not member.classic:
             self._count(member, 1)
             if earlier is not None:
                 self._count(earlier, -1)
@@ -115,7 +115,7 @@ class ConsumerGroup:
         self._disown(member.member_id, member.revoking)
 
     def _count(self, member: Member, step: int) -> None:
-        _count(self.wishes, member.wish, step)
+        _count(self.subscriptions, member.subscription, step)
         self._count_names(member.subscribed_topics, step)
         self._count_classic(member, step)
 

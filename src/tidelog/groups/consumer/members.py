@@ -19,7 +19,7 @@ Holdings: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with its assignment epoch."""
 
 
-Wish: TypeAlias = tuple[frozenset[str], str]
+Subscription: TypeAlias = tuple[frozenset[str], str]
 """A subscription: names of topics, and a regular expression or an empty text."""
 
 
@@ -72,7 +72,7 @@ class Member(NamedTuple):
     """Partitions that it has to revoke and may still use."""
 
     @property
-    def wish(self) -> Wish:
+    def subscription(self) -> Subscription:
         return self.subscribed_topics, self.subscribed_regex
 
     @property
