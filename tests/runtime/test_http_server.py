@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -298,6 +299,25 @@ def test_a_connection_that_gives_way_at_once_is_closed() -> None:
             client.writer.transport.abort()
 
     serve(scenario)
+
+
+@pytest.mark.parametrize("turns", [3, 4, 5, 6])
+def test_a_connection_that_has_just_come_is_closed_with_the_server(turns: int) -> None:
+    """However far it has come: accepted, or with a task that has not begun."""
+
+    async def scenario() -> None:
+        server = await HttpServer.listen("127.0.0.1", 0)
+        await server.start({})
+        with socket.socket() as client:
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", server.port))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.close()
+            with suppress(ConnectionResetError):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+
+    asyncio.run(scenario())
 
 
 def test_nobody_is_answered_before_the_start_and_a_taken_address_is_an_error() -> None:

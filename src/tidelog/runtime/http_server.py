@@ -57,6 +57,7 @@ class HttpServer:
         self.port: int = server.sockets[0].getsockname()[1]
         self._pages: Mapping[str, Page] = {}
         self._exchanges: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._is_closed = False
         self._closing: dict[asyncio.Task[None], None] = {}
         """Connections whose response is sent, oldest first."""
         self._receiving: dict[asyncio.Task[None], None] = {}
@@ -89,12 +90,16 @@ class HttpServer:
 
     async def close(self) -> None:
         self._server.close()
+        self._is_closed = True
         exchanges = list(self._exchanges)
         for exchange in exchanges:
-            exchange.cancel()
+            self._drop(exchange)
         await asyncio.gather(*exchanges, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed:  # the connection was accepted before
+            writer.transport.abort()
+            return
         if len(self._exchanges) >= MAX_CONNECTIONS:
             self._drop(next(chain(self._closing, self._receiving, self._answering)))
         exchange = asyncio.get_running_loop().create_task(self._serve(reader, writer))
