@@ -98,14 +98,18 @@ def _decoded_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerRegis
 
 
 def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Partition | None:
-    """Replica on a broker, even a stopped one; None if there is no broker, or it does not host the partition."""
+    """Replica on a broker, even a stopped one; None if there is no broker, or it does not host the partition.
+
+    None also in a failed log directory, whether the partition has been told of the failure yet or not.
+    """
     broker = cluster.machines[broker_id].broker
     if broker is None:
         return None
     try:
-        return broker.replicas.get(*topic_partition)
+        found = broker.replicas.get(*topic_partition)
     except (UnknownTopicOrPartition, KafkaStorageError):
         return None
+    return found if found.log.directory.is_online else None
 
 
 def held_log(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Log | None:
