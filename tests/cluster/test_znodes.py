@@ -7,7 +7,7 @@ import pytest
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import BrokerRegistration, PartitionRegistration, Topic
-from tidelog.cluster.znodes import MalformedNode, ProducerIdBlock
+from tidelog.cluster.znodes import ClusterNode, MalformedNode, ProducerIdBlock
 from tidelog.config.listeners import Endpoint
 from tidelog.types import ZERO_UUID, TopicPartition, uuid_from_text
 
@@ -114,8 +114,10 @@ def test_a_malformed_list_of_partitions_is_named(data: bytes) -> None:
 
 
 def test_cluster_controller_and_producer_ids() -> None:
-    assert znodes.encode_cluster_id("abc") == b'{"version":"1","id":"abc"}'
-    assert znodes.decode_cluster_id(znodes.encode_cluster_id("abc")) == "abc"
+    assert znodes.encode_cluster(ClusterNode("abc")) == b'{"version":"1","id":"abc"}'
+    assert znodes.decode_cluster_id(b'{"version":"1","id":"abc"}') == "abc"
+    restored = ClusterNode("abc", restored_by=2)
+    assert znodes.decode_cluster(znodes.encode_cluster(restored)) == restored
     assert znodes.encode_controller(3, 99) == (b'{"version":2,"brokerid":3,"timestamp":"99","kraftControllerEpoch":-1}')
     assert znodes.decode_controller(znodes.encode_controller(3, 99)) == 3
     assert znodes.encode_controller_epoch(5) == b"5"

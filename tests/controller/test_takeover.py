@@ -61,7 +61,7 @@ def logs(*topics: str) -> list[FoundLog]:
 
 
 async def joined(state: MemoryStoreState, *inventories: Inventory) -> dict[int, MemoryStore]:
-    stores = {}
+    stores: dict[int, MemoryStore] = {}
     for inventory in inventories:
         store = stores[inventory.broker_id] = MemoryStore(state)
         await prepare_store(store)
@@ -158,6 +158,26 @@ def test_it_waits_and_says_what_for() -> None:
         await joined(state, Inventory(2, logs("orders"), Backup(frozenset({1, 2}))))
         await taking
         assert node(state) == ClusterNode("cluster", TakeoverState.DONE)
+
+    run_virtually(scenario())
+
+
+def test_it_waits_for_the_broker_whose_log_directories_had_the_cluster_id() -> None:
+    """It has not published its inventory yet, and a broker with new log directories was faster."""
+
+    async def scenario() -> None:
+        state = MemoryStoreState()
+        slow = MemoryStore(state)
+        await prepare_store(slow)
+        assert await find_cluster_id(slow, SeededRandomness(1), "cluster", 2) == "cluster"
+        stores = await joined(state, Inventory(1))
+        taking = asyncio.ensure_future(elected(stores[1]))
+        await asyncio.sleep(5.0)
+        assert node(state).takeover is TakeoverState.WAITING
+        assert "broker 2 of this cluster is not running" in node(state).reason
+        await joined(state, Inventory(2, logs("orders"), Backup(frozenset({2}))))
+        await taking
+        assert await slow.children(znodes.TOPICS) == ["orders"]
 
     run_virtually(scenario())
 

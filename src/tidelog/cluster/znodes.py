@@ -93,6 +93,8 @@ class ClusterNode(NamedTuple):
     reason: str = ""
     store_id: str = ""
     """Random id of the store, so that a rebuilt store is not mistaken for an older copy of the lost one (R44)."""
+    restored_by: BrokerId | None = None
+    """The broker whose log directories had the cluster id when the store had none (R44)."""
 
 
 class ProducerIdBlock(NamedTuple):
@@ -371,16 +373,12 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...
         raise MalformedNode(f"{REASSIGN_PARTITIONS}: {error!r}") from error
 
 
-def encode_cluster_id(cluster_id: str) -> bytes:
-    return encode_cluster(ClusterNode(cluster_id))
-
-
 def decode_cluster_id(data: bytes) -> str:
     return decode_cluster(data).cluster_id
 
 
 def encode_cluster(node: ClusterNode) -> bytes:
-    """`takeover` and `store_id` are Tidelog's extensions; Kafka reads only the id."""
+    """All but the id are Tidelog's extensions; Kafka reads only the id."""
     content: dict[str, object] = {"version": "1", "id": node.cluster_id}
     if node.takeover is not TakeoverState.UNKNOWN:
         content["takeover"] = node.takeover.value
@@ -388,6 +386,8 @@ def encode_cluster(node: ClusterNode) -> bytes:
         content["takeover_reason"] = node.reason
     if node.store_id:
         content["store_id"] = node.store_id
+    if node.restored_by is not None:
+        content["restored_by"] = node.restored_by
     return encode_json(content)
 
 
@@ -397,7 +397,8 @@ def decode_cluster(data: bytes) -> ClusterNode:
     try:
         state = TakeoverState(content.get("takeover", ""))
         reason, store_id = (str(content.get(key, "")) for key in ("takeover_reason", "store_id"))
-        return ClusterNode(cluster_id, state, reason, store_id)
+        restored_by = content.get("restored_by")
+        return ClusterNode(cluster_id, state, reason, store_id, None if restored_by is None else int(restored_by))
     except NONSENSE as error:
         raise MalformedNode(f"{CLUSTER_ID}: {error!r}") from error
 

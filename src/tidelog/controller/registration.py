@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import BrokerRegistration
+from tidelog.cluster.znodes import ClusterNode
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
 from tidelog.store.interface import BadVersion, Create, NodeExists, Operation, Set, Store
@@ -50,13 +51,19 @@ async def prepare_store(store: Store) -> None:
                 await store.create(path)
 
 
-async def find_cluster_id(store: Store, randomness: Randomness, wanted: str | None = None) -> str:
-    """The cluster id. The first broker sets it: `wanted` if its log directories have one, else a new one."""
+async def find_cluster_id(
+    store: Store, randomness: Randomness, wanted: str | None = None, broker_id: BrokerId | None = None
+) -> str:
+    """The cluster id. The first broker sets it: `wanted` if its log directories have one, else a new one.
+
+    `broker_id` is recorded with an id that was there before: this store replaces a lost one, and is not taken for a new
+    one before that broker has published its inventory (R44).
+    """
     existing = await store.exists(znodes.CLUSTER_ID)
     if existing is None:
-        cluster_id = wanted or uuid_text(randomness.bytes(16))
+        node = ClusterNode(wanted or uuid_text(randomness.bytes(16)), restored_by=broker_id if wanted else None)
         with contextlib.suppress(NodeExists):
-            await store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+            await store.create(znodes.CLUSTER_ID, znodes.encode_cluster(node))
         existing = await store.get(znodes.CLUSTER_ID)
     return znodes.decode_cluster_id(existing.data)
 

@@ -139,7 +139,7 @@ async def take_over(store: Store, fence: ControllerFence, broker_id: BrokerId, r
         brokers = await load_brokers(store)
         if brokers != planned_for:
             # A broker publishes its inventory before it registers: without a new registration the plan stays the same.
-            plan, planned_for = await _plan(store, brokers), brokers
+            plan, planned_for = await _plan(store, brokers, state.node.restored_by), brokers
         has_waited = rules.clock.monotonic() - began >= rules.wait_ms / 1000
         obstacle = plan.obstacle(is_forced=rules.is_forced, has_waited=has_waited)
         if obstacle is None:
@@ -152,10 +152,13 @@ async def take_over(store: Store, fence: ControllerFence, broker_id: BrokerId, r
         await _write(store, fence, [_in_state(state, TakeoverState.DONE)])
 
 
-async def _plan(store: Store, brokers: Mapping[BrokerId, BrokerRegistration]) -> TakeoverPlan:
+async def _plan(
+    store: Store, brokers: Mapping[BrokerId, BrokerRegistration], restored_by: BrokerId | None
+) -> TakeoverPlan:
     inventories = await _load_inventories(store)
     silent = brokers.keys() - inventories.keys()
-    return plan_takeover({each: inventories[each] for each in sorted(brokers) if each in inventories}, silent)
+    registered = {each: inventories[each] for each in sorted(brokers) if each in inventories}
+    return plan_takeover(registered, silent, restored_by)
 
 
 async def _load_inventories(store: Store) -> dict[BrokerId, Inventory]:

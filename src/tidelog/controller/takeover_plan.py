@@ -73,8 +73,13 @@ class TakeoverPlan(NamedTuple):
         return next(pending, None)
 
 
-def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[BrokerId] = ()) -> TakeoverPlan:
-    """Deterministic for given inventories. `silent`: registered brokers without an inventory."""
+def plan_takeover(
+    inventories: Mapping[BrokerId, Inventory], silent: Collection[BrokerId] = (), restored_by: BrokerId | None = None
+) -> TakeoverPlan:
+    """Deterministic for given inventories. `silent`: registered brokers without an inventory.
+
+    `restored_by`: the broker whose log directories had the cluster id.
+    """
     holders: dict[str, dict[int, dict[BrokerId, FoundLog]]] = {}
     for broker_id in sorted(inventories):
         for log in inventories[broker_id].logs:
@@ -84,10 +89,12 @@ def plan_takeover(inventories: Mapping[BrokerId, Inventory], silent: Collection[
     backups = [each.backup for each in inventories.values() if each.backup is not None]
     newest = max(backups, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=Backup())
     configs = newest.topic_configs
+    members = frozenset[BrokerId]().union(*(backup.members for backup in backups))
+    restorer = frozenset(() if restored_by is None else (restored_by,))
     problems = [
         *_conflicting_ids(holders),
-        *_missing_brokers(inventories, silent, backups),
-        *_missing_directories(inventories, backups),
+        *_missing_brokers(inventories, silent, members | restorer),
+        *_missing_directories(inventories, members),
         *_missing_partitions(holders),
         *_diverging_logs(holders, configs),
     ]
@@ -189,9 +196,9 @@ def _conflicting_ids(holders: Mapping[str, Mapping[int, Holders]]) -> Iterable[P
 
 
 def _missing_brokers(
-    inventories: Mapping[BrokerId, Inventory], silent: Collection[BrokerId], backups: Iterable[Backup]
+    inventories: Mapping[BrokerId, Inventory], silent: Collection[BrokerId], members: frozenset[BrokerId]
 ) -> Iterable[Problem]:
-    missing = frozenset[BrokerId]().union(*(backup.members for backup in backups)) - inventories.keys()
+    missing = members - inventories.keys()
     if missing:
         yield Problem(
             f"{_brokers(missing)} of this cluster {_is(missing)} not running, and may hold newer records."
@@ -208,8 +215,7 @@ def _missing_brokers(
         )
 
 
-def _missing_directories(inventories: Mapping[BrokerId, Inventory], backups: Sequence[Backup]) -> Iterable[Problem]:
-    members = frozenset[BrokerId]().union(*(backup.members for backup in backups))
+def _missing_directories(inventories: Mapping[BrokerId, Inventory], members: frozenset[BrokerId]) -> Iterable[Problem]:
     remedy = f"Put back what was there, or restore the store; to go on without it, start with {FORCE}"
     for broker_id, inventory in sorted(inventories.items()):
         if inventory.offline_directories:

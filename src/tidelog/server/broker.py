@@ -149,7 +149,7 @@ class Broker:
                 f"the coordination store is empty, and log dirs cannot be read: {', '.join(identity.unread)};"
                 " they may belong to a cluster. Repair them, or remove them from log.dirs for a new cluster"
             )
-        self.cluster_id = await find_cluster_id(store, self._seams.randomness, identity.cluster_id)
+        self.cluster_id = await find_cluster_id(store, self._seams.randomness, identity.cluster_id, identity.broker_id)
         identity = self._find_identity(Identity(self.cluster_id, identity.broker_id))
         if identity.broker_id is not None:
             self.broker_id = identity.broker_id

@@ -77,7 +77,7 @@ class StoreEntry:
     async def enter(self, store: Store) -> None:
         """Run before the broker registers. Raises TakeoverRefused if the store is of another cluster, or too old."""
         self.is_in_use, self.obstacle = False, ""
-        cluster_id = await find_cluster_id(store, self._randomness, self._cluster_id)
+        cluster_id = await find_cluster_id(store, self._randomness, self._cluster_id, self._broker_id)
         if cluster_id != self._cluster_id:
             raise self._rejected(
                 f"the coordination store belongs to cluster {cluster_id}, the log directories to {self._cluster_id}"
