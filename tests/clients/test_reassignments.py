@@ -39,8 +39,9 @@ def test_kafka_python_moves_lists_and_cancels(cluster: TidelogCluster) -> None:
         assert admin.list_partition_reassignments() == {}
         assert admin.alter_partition_reassignments({orders: None})[orders].errno == NO_REASSIGNMENT_IN_PROGRESS
         assert admin.alter_partition_reassignments({orders: [9]})[orders].errno == INVALID_REPLICA_ASSIGNMENT
-        cluster.brokers[source].kill()  # a live one until its session ends: the move back to it is accepted, and waits
-        assert admin.alter_partition_reassignments({orders: [controller, source]}) == {orders: None}
+        wait_until(
+            lambda: has_begun_to_move_to_dead(cluster, source, admin, {orders: [controller, source]}), "it waits"
+        )
         (found,) = admin.list_partition_reassignments([orders]).values()
         assert (found["adding_replicas"], found["removing_replicas"]) == ([source], [target])
         assert admin.alter_partition_reassignments({orders: None}) == {orders: None}
@@ -48,6 +49,17 @@ def test_kafka_python_moves_lists_and_cancels(cluster: TidelogCluster) -> None:
         wait_until(lambda: replicas(admin) == [controller, target], "the replicas are the old ones")
     finally:
         admin.close()
+
+
+def has_begun_to_move_to_dead(cluster: TidelogCluster, dead: int, admin: Any, wanted: dict[Any, list[int]]) -> bool:
+    """A killed broker is a live one until its session ends: a move to it is accepted, and waits."""
+    cluster.brokers[dead].kill()
+    (error,) = admin.alter_partition_reassignments(wanted).values()
+    if error is None:
+        return True
+    assert error.errno == INVALID_REPLICA_ASSIGNMENT, "its session has ended before"
+    cluster.brokers[dead].start()
+    return False
 
 
 def replicas(admin: Any) -> list[int]:
