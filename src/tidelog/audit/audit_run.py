@@ -1,4 +1,4 @@
-"""Audit run: list replicas, read all segments in parallel, check them, and read doubtful ones again."""
+"""Audit run: list replicas, read all segments in parallel, check them, and read doubtful partitions again."""
 
 import time
 from collections import defaultdict
@@ -17,7 +17,7 @@ from tidelog.audit.directories import (
 from tidelog.audit.facts import MAX_OFFSET, LogDir, OffsetRange, PlacedBatch, Replica, SegmentFacts
 from tidelog.audit.finding import Finding, Kind, finding_of
 from tidelog.audit.replica_checks import check_replica
-from tidelog.audit.replica_comparison import Side, by_topic_id, check_difference, cuts_of, differences
+from tidelog.audit.replica_comparison import Difference, Side, by_topic_id, check_difference, cuts_of, differences
 from tidelog.audit.segments import BlockItem, SegmentItem, list_batches, read_segment
 from tidelog.types import TopicPartition
 
@@ -30,7 +30,7 @@ PAUSE_S = 1.0
 
 
 class Runner(Protocol):
-    """Runs the tasks that read segments."""
+    """Executor of the tasks that read segments."""
 
     def run(self, work: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
         """Results in the order of the items. `sizes`: bytes to read for each item, to balance the load."""
@@ -38,7 +38,7 @@ class Runner(Protocol):
 
 
 class LocalRunner:
-    """Runs the tasks in this process, one after the other."""
+    """Runner in this process: one task after the other."""
 
     def run(self, work: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
         return [work(item) for item in items]
@@ -80,7 +80,7 @@ def audit(options: AuditOptions, runner: Runner, pause: Callable[[float], None] 
             break
         pause(PAUSE_S)
         again = _read_and_check(survey(log_dirs, doubtful.__contains__), replace(options, counts_keys=False), runner)
-        found = _with_second_reading(found, again, doubtful)
+        found = _with_later_reading(found, again, doubtful)
     return found
 
 
@@ -91,8 +91,8 @@ def _doubtful(found: AuditResult) -> set[TopicPartition]:
     return running & faulty
 
 
-def _with_second_reading(found: AuditResult, again: AuditResult, doubtful: set[TopicPartition]) -> AuditResult:
-    """The first result, with the findings of doubtful partitions replaced by those of the second reading."""
+def _with_later_reading(found: AuditResult, again: AuditResult, doubtful: set[TopicPartition]) -> AuditResult:
+    """The result so far, with the findings of doubtful partitions replaced by those of the later reading."""
     kept = [finding for finding in found.findings if finding.topic_partition not in doubtful]
     new = [finding for finding in again.findings if finding.topic_partition in doubtful]
     return AuditResult(found.log_dirs, found.replicas, kept + new)
@@ -102,18 +102,17 @@ def _read_and_check(found: Survey, options: AuditOptions, runner: Runner) -> Aud
     read = _read(found.replicas, options, runner)
     replicas = reread_checkpoints(read, found)
     findings = list(found.findings)
-    is_compacted = _compacted_topics(replicas, options)
-    unexplained: list[tuple[Sequence[Replica], OffsetRange, OffsetRange]] = []
+    is_compacted = _compacted_filter(replicas, options)
+    differing: list[tuple[Sequence[Replica], Difference]] = []
     for of_partition in by_partition(replicas).values():
         same_topic, others = by_topic_id(of_partition)
         findings += others
         for replica in of_partition:
-            compacted = is_compacted(replica.topic_partition)
-            findings += check_replica(replica, is_compacted=compacted)
+            findings += check_replica(replica, is_compacted=is_compacted(replica.topic_partition))
         findings += _different_starts(same_topic)
-        for first, last in differences(same_topic, _cleaned_end(same_topic, options)):
-            unexplained.append((same_topic, first, last))
-    findings += _read_again(unexplained, runner)
+        cleaned_end = _cleaned_end(same_topic, options)
+        differing += [(same_topic, difference) for difference in differences(same_topic, cleaned_end)]
+    findings += _explain_differences(differing, runner)
     return AuditResult(found.log_dirs, replicas, findings)
 
 
@@ -127,14 +126,13 @@ def by_partition(replicas: Iterable[Replica]) -> dict[TopicPartition, list[Repli
 
 
 def representative(replicas: Sequence[Replica]) -> Replica:
-    """The replica with the most bytes, for figures that need only one replica of a partition."""
+    """The replica with the most bytes, for statistics that need only one replica of a partition."""
     return max(replicas, key=lambda replica: sum(file.size_bytes for file in replica.files))
 
 
 def _read(replicas: Sequence[Replica], options: AuditOptions, runner: Runner) -> list[Replica]:
     items: list[SegmentItem] = []
-    owners: list[int] = []
-    numbers = {id(replica): number for number, replica in enumerate(replicas)}
+    owners: list[str] = []
     for of_partition in by_partition(replicas).values():
         cuts = cuts_of(of_partition)
         counted = representative(of_partition) if options.counts_keys else None
@@ -145,23 +143,23 @@ def _read(replicas: Sequence[Replica], options: AuditOptions, runner: Runner) ->
                 items.append(
                     SegmentItem(replica.topic_partition, path, file.base_offset, file.size_bytes, cuts, counts_keys)
                 )
-                owners.append(numbers[id(replica)])
-    facts: dict[int, list[SegmentFacts]] = defaultdict(list)
+                owners.append(replica.path)
+    facts: dict[str, list[SegmentFacts]] = defaultdict(list)
     sizes = [item.size_bytes for item in items]
     for owner, segment in zip(owners, runner.run(read_segment, items, sizes), strict=True):
         facts[owner].append(segment)
-    return [replace(replica, segments=tuple(facts[number])) for number, replica in enumerate(replicas)]
+    return [replace(replica, segments=tuple(facts[replica.path])) for replica in replicas]
 
 
-def _compacted_topics(replicas: Sequence[Replica], options: AuditOptions) -> Callable[[TopicPartition], bool]:
-    """A topic counts as compacted if a broker has compacted one of its partitions, or if the options name it."""
+def _compacted_filter(replicas: Sequence[Replica], options: AuditOptions) -> Callable[[TopicPartition], bool]:
+    """Filter of compacted topics: those with a partition that a broker compacted, and those that the options name."""
     cleaned = {replica.topic_partition.topic for replica in replicas if replica.cleaned_end > 0}
     named = topic_filter(options.compacted) if options.compacted else lambda _: False
     return lambda topic_partition: topic_partition.topic in cleaned or named(topic_partition)
 
 
 def _cleaned_end(replicas: Sequence[Replica], options: AuditOptions) -> int:
-    """Offset from which replicas must be identical. LARGEST_OFFSET if it is unknown, so that nothing is compared."""
+    """Offset from which replicas must be identical. MAX_OFFSET if it is unknown, so that nothing is compared."""
     end = max((replica.cleaned_end for replica in replicas), default=0)
     topic_partition = replicas[0].topic_partition
     if not end and options.compacted and topic_filter(options.compacted)(topic_partition):
@@ -173,20 +171,18 @@ def _different_starts(replicas: Sequence[Replica]) -> list[Finding]:
     starts = {replica.log_start for replica in replicas if replica.files}
     if len(starts) < 2:
         return []
-    said = ", ".join(f"{replica.log_start} on {replica.log_dir}" for replica in replicas)
-    sentence = f"the replicas begin at different offsets ({said}): brokers apply retention independently"
+    listed = ", ".join(f"{replica.log_start} on {replica.log_dir}" for replica in replicas)
+    sentence = f"the replicas begin at different offsets ({listed}): brokers apply retention independently"
     return [finding_of(replicas[0], Kind.NOTE, sentence)]
 
 
-def _read_again(
-    unexplained: Sequence[tuple[Sequence[Replica], OffsetRange, OffsetRange]], runner: Runner
-) -> list[Finding]:
-    """List the batches where digests differ, on all replicas."""
+def _explain_differences(differing: Sequence[tuple[Sequence[Replica], Difference]], runner: Runner) -> list[Finding]:
+    """Read the first and the last block of each range where digests differ, on all replicas, batch by batch."""
     items: list[BlockItem] = []
     owners: list[tuple[int, int]] = []
-    for number, (replicas, first, last) in enumerate(unexplained):
+    for number, (replicas, difference) in enumerate(differing):
         for place, replica in enumerate(replicas):
-            for block in dict.fromkeys((first, last)):
+            for block in dict.fromkeys((difference.first, difference.last)):
                 for item in _block_items(replica, block):
                     items.append(item)
                     owners.append((number, place))
@@ -196,7 +192,7 @@ def _read_again(
         batches[owner].update({batch.identity.base_offset: batch for batch in listed})
     return [
         finding
-        for number, (replicas, _, _) in enumerate(unexplained)
+        for number, (replicas, _) in enumerate(differing)
         for finding in check_difference(_sides(number, replicas, batches))
     ]
 

@@ -31,6 +31,7 @@ from tidelog.types import BrokerId, TopicPartition
 _SEGMENT_NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex)(\.\w+)?")
 _BROKER_NAME = re.compile(r"broker-(\d+)")
 _LOCK_REQUEST = struct.Struct("hhqqi")
+"""`struct flock`: type, whence, start, length, process id."""
 
 
 class CannotAudit(Exception):
@@ -46,14 +47,14 @@ class Survey:
     findings: list[Finding] = field(default_factory=list)
 
     def topics(self) -> set[str]:
-        """Partitions that have a replica, or should have one."""
-        places = [replica.topic_partition for replica in self.replicas]
-        places += [finding.topic_partition for finding in self.findings if finding.topic_partition is not None]
-        return {place.topic for place in places}
+        """Topics that have a replica, or should have one."""
+        partitions = [replica.topic_partition for replica in self.replicas]
+        partitions += [finding.topic_partition for finding in self.findings if finding.topic_partition is not None]
+        return {partition.topic for partition in partitions}
 
 
 def find_log_dirs(paths: Sequence[str]) -> list[str]:
-    """Each path is a log directory, or a directory that holds the log directories of several brokers."""
+    """Log directories at the given paths: each path is one itself, or holds those of several brokers."""
     found: dict[str, None] = {}
     for path in paths:
         for log_dir in _log_dirs_at(os.path.abspath(os.path.expanduser(path)), path):
@@ -100,7 +101,7 @@ def survey(paths: Iterable[str], wanted: Callable[[TopicPartition], bool]) -> Su
 
 
 def reject_unknown_topics(patterns: Sequence[str], found: Survey, log_dirs: Sequence[str]) -> None:
-    """Raises an error if a requested topic does not exist: an audit that read nothing must not report success."""
+    """Raises CannotAudit if a requested topic does not exist: an audit that read nothing must not report success."""
     for pattern in patterns:
         if not any(fnmatchcase(topic, pattern) for topic in found.topics()):
             near = nearest_name(pattern, survey(log_dirs, topic_filter(())).topics())
@@ -109,7 +110,7 @@ def reject_unknown_topics(patterns: Sequence[str], found: Survey, log_dirs: Sequ
 
 
 def topic_filter(patterns: Sequence[str]) -> Callable[[TopicPartition], bool]:
-    """Shell patterns; none means every topic."""
+    """Filter by shell patterns; without patterns, every topic passes."""
     if not patterns:
         return lambda _: True
     return lambda topic_partition: any(fnmatchcase(topic_partition.topic, pattern) for pattern in patterns)
@@ -168,7 +169,7 @@ def _paths(replicas: Sequence[Replica]) -> set[str]:
 
 
 def _list_replica(replica: Replica, found: Survey) -> Replica | None:
-    """None if the replica was deleted meanwhile."""
+    """The replica with its files and topic id; None if it was deleted meanwhile."""
     disk = SystemDisk()
     try:
         entries = disk.list_directory(replica.path)
@@ -180,7 +181,7 @@ def _list_replica(replica: Replica, found: Survey) -> Replica | None:
         found.findings.append(_damaged_id(replica))
     files = sorted(_segment_files(entries), key=lambda file: file.base_offset)
     with_log = {
-        int(match[1]) for entry in entries if (match := _SEGMENT_NAME.fullmatch(entry.name)) if match[2] == LOG_SUFFIX
+        int(match[1]) for entry in entries if (match := _SEGMENT_NAME.fullmatch(entry.name)) and match[2] == LOG_SUFFIX
     }
     with_index = {
         int(match[1])
@@ -201,7 +202,7 @@ def _segment_files(entries: Iterable[DirectoryEntry]) -> Iterable[SegmentFile]:
 
 
 def _offsets(found: Survey, log_dir: LogDir, name: str) -> dict[TopicPartition, int] | None:
-    """None if the file is missing or damaged. Kafka creates empty ones and fills them later."""
+    """Offsets of a checkpoint file; None if it is missing or damaged. Kafka creates empty ones and fills them later."""
     path = f"{log_dir.path}/{name}"
     try:
         if not os.path.exists(path):
@@ -220,7 +221,7 @@ def _damaged(log_dir: LogDir, file: str, error: Exception, replica: Replica | No
 
 
 def _damaged_id(replica: Replica) -> Finding:
-    """Not a fault after a crash: the broker may just have created the file."""
+    """A partition.metadata without a topic id. No fault after a crash: the broker may just have created the file."""
     is_fault = replica.log_dir.is_clean or replica.log_dir.is_running
     sentence = "the file has no topic id, so this may be a replica of another topic with that name"
     kind = Kind.CHECKPOINT if is_fault else Kind.NOTE

@@ -1,4 +1,4 @@
-"""HTML and CSS of the report, light and dark; loads nothing from elsewhere."""
+"""CSS of the HTML report, light and dark; loads nothing from elsewhere."""
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1c2733; --dim: #5b6b7b; --page: #fbfcfd; --line: #d8e0e8;
