@@ -10,9 +10,9 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class Code(IntEnum):
-    """A number as requests carry it; numbers that are not known become UNKNOWN."""
+    """Enum of codes on the wire. A code that is not known becomes UNKNOWN."""
 
-    __hash__ = int.__hash__  # that of Enum is written in Python, and these are in the keys of caches
+    __hash__ = int.__hash__  # Enum.__hash__ is Python code, too slow for the keys of the decision caches
 
     @classmethod
     def _missing_(cls, value: object) -> "Code | None":
@@ -20,12 +20,12 @@ class Code(IntEnum):
 
     @property
     def title(self) -> str:
-        """`TransactionalId`: the form of znodes and of command lines."""
+        """Name as in znodes and on command lines: `TransactionalId`."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
     @classmethod
     def named(cls, name: str) -> "Code":
-        """By title or name, in any case of letters. Raises ValueError."""
+        """Member with this title or name, whatever its case. Raises ValueError."""
         plain = name.replace("_", "").replace("-", "").lower()
         for each in cls:
             if each.title.lower() == plain and each:
@@ -107,11 +107,11 @@ SUPPORTED_OPERATIONS = {
     ),
     ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE),
 }
-"""Operations that exist on a resource: those in the authorized-operations fields of responses."""
+"""Operations that exist on a resource type: the candidates for the authorized-operations fields of responses."""
 
 
 class ResourcePattern(NamedTuple):
-    """Resources that a binding is about: one by name, all (`*`), or those whose names begin with a prefix."""
+    """Pattern of resources: one by name, all (`*`), or those whose names begin with a prefix."""
 
     type: ResourceType
     name: str
@@ -123,7 +123,7 @@ class ResourcePattern(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """Who may do what, and from where; or may not."""
+    """Access control entry: allows or denies an operation to a principal from a host."""
 
     principal: str
     host: str
@@ -144,7 +144,7 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Selects bindings. None and ANY match everything; MATCH selects what has an effect on a resource of the name."""
+    """Filter of bindings. None and ANY match everything; MATCH selects what applies to a resource of the name."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None

@@ -1,7 +1,8 @@
-"""Authorizer: decides by ACLs whether a principal may do something (AclAuthorizer, StandardAuthorizer).
+"""Authorizer: decisions by ACLs on what a principal may do (AclAuthorizer, StandardAuthorizer).
 
-A super user may do everything. Otherwise a Deny rule that matches wins over every Allow rule. Without any rule for the
-resource, `allow.everyone.if.no.acl.found` decides; else nothing is allowed that no rule allows.
+A super user may do everything. Otherwise a matching Deny rule wins over every Allow rule. If no rule matches, access is
+denied, except that `allow.everyone.if.no.acl.found` decides where the resource has no rules at all. A rule is an ACL
+binding.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,24 +24,22 @@ from tidelog.authorization.acls import (
 )
 
 MAX_CACHED_DECISIONS = 20_000
-"""Clients choose the names they ask for. Above this the cache starts again."""
+"""Clients choose the names they ask for, so the cache needs a limit: when it is full, it is emptied."""
 
-IMPLYING = {
-    Operation.DESCRIBE: frozenset(
-        {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL}
-    ),
-    Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}),
+IMPLIED_BY = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Operations of Allow rules that also allow another one. Deny rules imply nothing: no Read still is Describe."""
+"""Operations whose Allow rules also allow this one. Deny rules imply nothing: who may not Read may still Describe."""
 
 PROBE_NAME = "hardcode"
-"""The name by which Kafka's default `authorizeByResourceType` asks first."""
+"""Resource name that Kafka's default `authorizeByResourceType` tries first."""
 
 Entries = frozenset[AclEntry]
 
 
 class Decision(NamedTuple):
-    """Whether something is allowed, and by which rule."""
+    """Decision on a request, and the rule behind it."""
 
     is_allowed: bool
     rule: AclBinding | None = None
@@ -60,7 +59,7 @@ class Authorizer:
         allow_everyone_if_no_acl_found: bool = False,
         asks_like_zookeeper_mode: bool = False,
     ) -> None:
-        """`asks_like_zookeeper_mode`: AclAuthorizer's answers in `allows_any`, instead of StandardAuthorizer's."""
+        """`asks_like_zookeeper_mode`: `allows_any` decides like AclAuthorizer, not like StandardAuthorizer."""
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone_if_no_acl_found
         self._asks_like_zookeeper_mode = asks_like_zookeeper_mode
@@ -70,7 +69,7 @@ class Authorizer:
         self._decisions: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
         self._decisions_for_any: dict[tuple[str, str, Operation, ResourceType], bool] = {}
 
-    # Rules
+    # ---- rules
 
     @property
     def patterns(self) -> Mapping[ResourcePattern, Entries]:
@@ -88,7 +87,7 @@ class Authorizer:
         self._on_changed()
 
     def replace(self, pattern: ResourcePattern, entries: Entries) -> None:
-        """All rules of a resource pattern in one step; none removes it."""
+        """Replace all rules of a resource pattern; without rules, remove it."""
         self.update({pattern: entries})
 
     def update(self, changed: Mapping[ResourcePattern, Entries]) -> None:
@@ -109,7 +108,7 @@ class Authorizer:
                 lengths.setdefault(pattern.type, set()).add(len(pattern.name))
         self._prefix_lengths = {each: tuple(sorted(found, reverse=True)) for each, found in lengths.items()}
 
-    # Decisions
+    # ---- decisions
 
     def allows(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
         key = (principal, host, operation, resource, name)
@@ -121,6 +120,7 @@ class Authorizer:
         return known
 
     def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Decision:
+        """Decision with its reason, not from the cache."""
         if principal in self._super_users:
             return Decision(True, is_super_user=True)
         allowing: AclBinding | None = None
@@ -128,7 +128,7 @@ class Authorizer:
         for pattern in self._patterns_of(resource, name):
             for entry in self._entries.get(pattern, ()):
                 has_rules = True
-                if not _is_about(entry, principal, host, operation):
+                if not _matches(entry, principal, host, operation):
                     continue
                 if entry.permission is Permission.DENY:
                     return Decision(False, AclBinding(pattern, entry))
@@ -170,7 +170,7 @@ class Authorizer:
     def _decide_for_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
         if not self._asks_like_zookeeper_mode and self.allows(principal, host, operation, resource, PROBE_NAME):
             return True
-        denied, allowed = self._patterns_about(principal, host, operation, resource)
+        denied, allowed = self._denied_and_allowed(principal, host, operation, resource)
         everything = ResourcePattern(resource, WILDCARD)
         if everything in denied:
             return False
@@ -178,7 +178,7 @@ class Authorizer:
             return True
         return any(each == everything or not _is_dominated(each, denied) for each in allowed)
 
-    def _patterns_about(
+    def _denied_and_allowed(
         self, principal: str, host: str, operation: Operation, resource: ResourceType
     ) -> tuple[set[ResourcePattern], set[ResourcePattern]]:
         """Patterns with Deny rules and with Allow rules. Implied operations do not count here, as in Kafka."""
@@ -188,30 +188,28 @@ class Authorizer:
             if pattern.type is not resource:
                 continue
             for entry in entries:
-                if (
-                    (entry.principal == principal or entry.principal == ANY_USER)
-                    and _is_from(entry, host)
-                    and entry.operation in (operation, Operation.ALL)
-                ):
+                if _is_for(entry, principal, host) and entry.operation in (operation, Operation.ALL):
                     (denied if entry.permission is Permission.DENY else allowed).add(pattern)
         return denied, allowed
 
 
-def _is_about(entry: AclEntry, principal: str, host: str, operation: Operation) -> bool:
-    if entry.principal not in (principal, ANY_USER) or not _is_from(entry, host):
+def _matches(entry: AclEntry, principal: str, host: str, operation: Operation) -> bool:
+    if not _is_for(entry, principal, host):
         return False
     if entry.operation in (operation, Operation.ALL):
         return True
-    return entry.permission is Permission.ALLOW and entry.operation in IMPLYING.get(operation, ())
+    return entry.permission is Permission.ALLOW and entry.operation in IMPLIED_BY.get(operation, ())
 
 
-def _is_from(entry: AclEntry, host: str) -> bool:
+def _is_for(entry: AclEntry, principal: str, host: str) -> bool:
+    if entry.principal not in (principal, ANY_USER):
+        return False
     return entry.host in (host, WILDCARD) or _canonical_host(entry.host) == _canonical_host(host)
 
 
 @lru_cache(maxsize=1000)
 def _canonical_host(text: str) -> str:
-    """One form of an address: rules of Kafka have `0:0:0:0:0:0:0:1` for `::1`, and sockets `::ffff:10.0.0.1`."""
+    """Canonical form of an address: Kafka writes `0:0:0:0:0:0:0:1` for `::1`, and sockets report `::ffff:10.0.0.1`."""
     try:
         address = ip_address(text)
     except ValueError:
