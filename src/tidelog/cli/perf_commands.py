@@ -24,15 +24,15 @@ from tidelog.types import TopicPartition
 
 REPORT_S = 1.0
 SAMPLE_EVERY = 20
-"""Of produced records, the latency of every so many is measured: a task for each would be the limit itself."""
+"""One in so many produced records has its latency measured: a task for each record would limit the throughput."""
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
-"""Little, or the latency would be that of the queue in this process."""
+"""Small, so that the latency is not mostly that of the queue in this process."""
 DELIVERY_TIMEOUT_S = 60.0
 READ_TIMEOUT_S = 30.0
 
 
 class Progress:
-    """Counts of a measurement, and of its last second."""
+    """Counts of a measurement, in total and since the last line."""
 
     def __init__(self) -> None:
         self._now = asyncio.get_running_loop().time
@@ -40,8 +40,9 @@ class Progress:
         self.records = 0
         self.size_bytes = 0
         self.latencies = Latencies()
-        self._last = (self.began_at, 0, 0)
-        self._last_latencies = Latencies()
+        self._at_last_line = (self.began_at, 0, 0)
+        """Time, records and bytes."""
+        self._recent_latencies = Latencies()
 
     @property
     def seconds(self) -> float:
@@ -53,22 +54,22 @@ class Progress:
 
     def measured(self, latency_s: float) -> None:
         self.latencies.add(latency_s)
-        self._last_latencies.add(latency_s)
+        self._recent_latencies.add(latency_s)
 
     def line(self) -> str:
         """Figures since the last line."""
-        at, records, size_bytes = self._last
+        at, records, size_bytes = self._at_last_line
         now = self._now()
         text = rate_text(self.records - records, self.size_bytes - size_bytes, now - at)
-        recent, self._last_latencies = self._last_latencies, Latencies()
-        self._last = (now, self.records, self.size_bytes)
+        recent, self._recent_latencies = self._recent_latencies, Latencies()
+        self._at_last_line = (now, self.records, self.size_bytes)
         latency = f", latency mean {ms_text(recent.mean_s)}, max {ms_text(recent.longest_s)}" if recent.count else ""
         return f"{self.seconds:5.0f} s  {plural(self.records, 'record')}: {text}{latency}"
 
 
 @asynccontextmanager
 async def _reported(progress: Progress) -> AsyncIterator[None]:
-    """A line on standard error each second."""
+    """Prints the progress to standard error every second."""
 
     async def report() -> None:
         while True:
@@ -84,7 +85,7 @@ async def _reported(progress: Progress) -> AsyncIterator[None]:
 
 
 async def _until_interrupted(work: Callable[[], Awaitable[None]]) -> None:
-    """Ctrl-C ends the measurement; what was measured is told."""
+    """Run the measurement. Ctrl-C ends it without an error, so that the caller reports what was measured."""
     cancel_on_interrupt()
     try:
         await work()
@@ -101,21 +102,20 @@ async def produce(cluster: Cluster, options: argparse.Namespace) -> None:
         delivery_timeout_s=DELIVERY_TIMEOUT_S,
         max_buffered_bytes=MAX_BUFFERED_BYTES,
     )
-    progress = Progress()
     samples: set[asyncio.Task[None]] = set()
     async with Producer(cluster, SystemClock(), settings) as producer:
-        await _open(producer, options.topic)
+        await _warm_up(producer, options.topic)
         progress = Progress()
         async with _reported(progress):
             await _until_interrupted(lambda: _write(cluster, producer, progress, samples, options))
             await producer.flush()
             if samples:
                 await asyncio.wait(samples)
-    _tell(progress, options, "written to")
+    _print_result(progress, options, "written to")
 
 
-async def _open(producer: Producer, topic: str) -> None:
-    """The first record finds the topic, or creates it: that is not measured."""
+async def _warm_up(producer: Producer, topic: str) -> None:
+    """Send a first record, which is not measured: it waits for metadata, and perhaps for the topic to be created."""
     await producer.send(topic, b"")
 
 
@@ -162,7 +162,7 @@ async def consume(cluster: Cluster, options: argparse.Namespace) -> None:
 
     async with _reported(progress):
         await _until_interrupted(read)
-    _tell(progress, options, "read from")
+    _print_result(progress, options, "read from")
 
 
 async def _partitions(cluster: Cluster, topic: str) -> list[TopicPartition]:
@@ -174,11 +174,11 @@ async def _partitions(cluster: Cluster, topic: str) -> list[TopicPartition]:
 
 
 async def latency(cluster: Cluster, options: argparse.Namespace) -> None:
-    """One partition, so that what is read next is what was written."""
+    """Round trips through one partition, so that the next record read is the one just written."""
     settings = ProducerSettings(acks=ACKS[options.acks], linger_s=0.0, delivery_timeout_s=DELIVERY_TIMEOUT_S)
-    acknowledged, progress = Latencies(), Progress()
+    acknowledged = Latencies()
     async with Producer(cluster, SystemClock(), settings) as producer:
-        await _open(producer, options.topic)
+        await _warm_up(producer, options.topic)
         first = (await _partitions(cluster, options.topic))[0]
         async with Consumer(cluster) as consumer:
             await consumer.assign({first: END})
@@ -221,7 +221,7 @@ async def _round_trips(
         progress.add(1, options.size)
 
 
-def _tell(progress: Progress, options: argparse.Namespace, what: str) -> None:
+def _print_result(progress: Progress, options: argparse.Namespace, what: str) -> None:
     figures = (progress.records, progress.size_bytes, progress.seconds)
     if options.json:
         latency = {"latency": progress.latencies.as_json()} if progress.latencies.count else {}

@@ -1,4 +1,4 @@
-"""`tidelog quota`: limits of clients."""
+"""`tidelog quota`: client quotas."""
 
 import argparse
 
@@ -11,8 +11,8 @@ from tidelog.cli.client_command import (
 )
 
 DESCRIPTION = """\
-Limits of users, client ids and addresses. The most specific limit holds: of a user with a client id, of the user, of
-all users (`--user default`), of the client id, of all client ids.
+Limits of users, client ids and addresses. The most specific limit applies: that of a user with a client id, of the
+user, of all users (`--user default`), of the client id, of all client ids.
 """
 EPILOG = """\
   tidelog quota set --user alice producer_byte_rate=1048576

@@ -1,4 +1,4 @@
-"""Log file that rotates by size. Standard error itself is redirected to it, so that tracebacks land there, too."""
+"""Log file that rotates by size. Standard error itself is redirected to it, so that it contains tracebacks, too."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ STANDARD_ERROR = 2
 
 
 def rotate_files(file: str, kept_files: int = KEPT_FILES) -> None:
-    """Renames the file and its old files; the oldest is deleted. Raises OSError if a rename fails."""
+    """Rename the file and its old files; the oldest is overwritten. Raises OSError if a rename fails."""
     for number in range(kept_files - 1, 0, -1):
         with suppress(FileNotFoundError):
             os.replace(f"{file}.{number}", f"{file}.{number + 1}")
@@ -22,7 +22,7 @@ def rotate_files(file: str, kept_files: int = KEPT_FILES) -> None:
 
 
 class RotatingLog(logging.StreamHandler):  # type: ignore[type-arg]
-    """Replaces the descriptor of standard error on rotation, so that tracebacks and fatal errors go to the new file.
+    """Log handler that redirects standard error to the file, and on rotation to the new file.
 
     The process rotates its own log: no helper process is needed, and after kill -9 every line is in a file.
     """
