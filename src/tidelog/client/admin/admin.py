@@ -33,8 +33,10 @@ T = TypeVar("T")
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 TOPIC_SOURCE = 1
+"""DYNAMIC_TOPIC_CONFIG in Kafka."""
 DEFAULT_TIMEOUT_S = 30.0
 CHOSEN_BY_BROKER = -1
+"""`num.partitions` and `default.replication.factor` of the broker apply."""
 POLL_S = 0.02
 
 
@@ -45,7 +47,7 @@ class ClusterDescription(NamedTuple):
 
 
 class Admin:
-    """Retriable errors are retried until `timeout_s`; others are raised."""
+    """Admin client. Retriable errors are retried for `timeout_s`; others are raised."""
 
     def __init__(self, cluster: Cluster, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self._cluster = cluster
@@ -74,7 +76,7 @@ class Admin:
                 raise_error(result.error_code, message=result.error_message)
 
         await self._change(f"creating topic {name}", attempt, TopicAlreadyExists)
-        await self._until_everywhere(lambda metadata: _has_leaders(metadata, name), name)
+        await self._wait_until_everywhere(lambda metadata: _has_leaders(metadata, name), name)
         return (await self._cluster.ask_topics([name])).topic(name)
 
     async def delete_topic(self, name: str) -> None:
@@ -91,7 +93,7 @@ class Admin:
                 raise_error(result.error_code, message=result.error_message)
 
         await self._change(f"deleting topic {name}", attempt, _NoSuchTopic)
-        await self._until_everywhere(lambda metadata: name not in metadata.topics, name)
+        await self._wait_until_everywhere(lambda metadata: name not in metadata.topics, name)
 
     async def list_topics(self) -> list[TopicMetadata]:
         metadata = await self._retrying("listing topics", lambda: self._cluster.ask_topics(None))
@@ -112,7 +114,7 @@ class Admin:
         response = await self._retrying(
             "describing settings", lambda: self._cluster.ask_any(request, DescribeConfigsResponse)
         )
-        return {result.resource_name: _good(result) for result in response.results}
+        return {result.resource_name: _checked(result) for result in response.results}
 
     async def broker_settings(self, broker_id: BrokerId, *, is_explained: bool = False) -> DescribeConfigsResult:
         resource = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name=str(broker_id))
@@ -123,7 +125,7 @@ class Admin:
             return await self._cluster.ask_broker(broker_id, request, DescribeConfigsResponse)
 
         response = await self._retrying(f"describing the settings of broker {broker_id}", attempt)
-        return _good(response.results[0])
+        return _checked(response.results[0])
 
     # ---- the cluster
 
@@ -160,21 +162,21 @@ class Admin:
     async def _retrying(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         return await retried(self._cluster.attempts(what, self._timeout_s), attempt)
 
-    async def _change(self, what: str, attempt: Callable[[], Awaitable[None]], is_done: type[KafkaError]) -> None:
-        """`is_done` means that the change exists already: after a lost response it may be our own."""
+    async def _change(self, what: str, attempt: Callable[[], Awaitable[None]], already_done: type[KafkaError]) -> None:
+        """`already_done`: error if the change was made before, which is success if our first response was lost."""
         may_be_ours = False
         attempts = self._cluster.attempts(what, self._timeout_s)
         while True:
             try:
                 return await attempt()
             except (KafkaError, ConnectionLost) as error:
-                if isinstance(error, is_done) and may_be_ours:
+                if isinstance(error, already_done) and may_be_ours:
                     return None
                 may_be_ours |= isinstance(error, ConnectionLost | RequestTimedOut)
                 await attempts.after(error)
 
-    async def _until_everywhere(self, condition: Callable[[ClusterMetadata], bool], topic: str) -> None:
-        """Wait until every broker shows the change. Unreachable brokers are skipped."""
+    async def _wait_until_everywhere(self, condition: Callable[[ClusterMetadata], bool], topic: str) -> None:
+        """Wait until the metadata of every broker has the change. Skips unreachable brokers; ends after `timeout_s`."""
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         for broker in list(self._cluster.metadata.brokers.values()):
             while asyncio.get_running_loop().time() < deadline:
@@ -187,7 +189,7 @@ class Admin:
         try:
             response = await self._cluster.ask_address(broker.address, request, MetadataResponse)
         except ConnectionLost:
-            return True
+            return True  # gets the metadata when it comes back
         return condition(ClusterMetadata().updated(response))
 
 
@@ -202,7 +204,8 @@ def _has_leaders(metadata: ClusterMetadata, topic: str) -> bool:
     return found is not None and all(partition.leader in metadata.brokers for partition in found.partitions.values())
 
 
-def _good(result: DescribeConfigsResult) -> DescribeConfigsResult:
+def _checked(result: DescribeConfigsResult) -> DescribeConfigsResult:
+    """The result, if it is not an error; raises the error otherwise."""
     raise_error(result.error_code, message=result.error_message)
     return result
 

@@ -24,7 +24,7 @@ class ConsumedRecord(NamedTuple):
 
 
 class _Unreadable(Exception):
-    """The header of a batch does not match its records."""
+    """The records of a batch cannot be decoded, although its CRC is valid."""
 
 
 class FetchedBatches(NamedTuple):
@@ -43,7 +43,7 @@ class FetchedBatches(NamedTuple):
 
     @classmethod
     def none_at(cls, topic_partition: TopicPartition, offset: int) -> "FetchedBatches":
-        """No records: the position moves to `offset`."""
+        """No batches, only a new position: `offset`."""
         return cls(topic_partition, offset, (), ())
 
     @property
@@ -57,8 +57,8 @@ class FetchedBatches(NamedTuple):
     def slices(self) -> Iterator[list[ConsumedRecord]]:
         """Records in slices, from `start_offset` on, without control and aborted records.
 
-        A slice may be empty, so that the reader can yield in between. A batch with a valid CRC whose records cannot be
-        decoded was written that way, and is skipped.
+        A slice may be empty: between slices, the reader can yield to the event loop. A batch with a valid CRC whose
+        records cannot be decoded was written that way, and is skipped.
         """
         transactions = TransactionFilter(self.aborted)
         for header, batch in self.batches:
@@ -82,6 +82,7 @@ class FetchedBatches(NamedTuple):
         try:
             for found_header, found in decoded_slices(batch):
                 if are_plain(found_header, found):
+                    # tuple.__new__ makes the same records as ConsumedRecord(...), without a Python call for each.
                     base, new = found_header.base_offset, tuple.__new__
                     yield [
                         new(ConsumedRecord, (topic, partition, base + delta, timestamp, key, value, ()))
@@ -96,32 +97,34 @@ class FetchedBatches(NamedTuple):
 
 
 class TransactionFilter:
-    """Filters aborted records: from the first offset of an aborted transaction to its abort marker (KIP-98)."""
+    """Filter of aborted records: from the first offset of an aborted transaction to its abort marker (KIP-98)."""
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        self._open_producers: set[int] = set()
+        self._aborted = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        """Aborted transactions that begin after the last batch, the next one at the end."""
+        self._aborted_producer_ids: set[int] = set()
+        """Producers whose abort marker has not been read."""
 
     @property
     def shows_all(self) -> bool:
-        """No aborted transaction from here on. Control batches are never visible."""
-        return not self._to_come and not self._open_producers
+        """Whether all following batches are visible, except control batches."""
+        return not self._aborted and not self._aborted_producer_ids
 
     def shows(self, header: BatchHeader, batch: Buffer) -> bool:
         """Whether the batch is visible. Must be called for every batch, in order."""
-        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
-            self._open_producers.add(self._to_come.pop().producer_id)
+        while self._aborted and self._aborted[-1].first_offset <= header.last_offset:
+            self._aborted_producer_ids.add(self._aborted.pop().producer_id)
         if header.is_control:
             self._end_transaction(header, batch)
             return False
-        return not (header.is_transactional and header.producer_id in self._open_producers)
+        return not (header.is_transactional and header.producer_id in self._aborted_producer_ids)
 
     def _end_transaction(self, header: BatchHeader, batch: Buffer) -> None:
-        if header.producer_id not in self._open_producers:
+        if header.producer_id not in self._aborted_producer_ids:
             return
         try:
             marker = read_end_marker(batch)
         except CorruptMessage:
-            return  # unreadable marker: treat the transaction as still open
+            return  # unreadable marker: the transaction counts as still open
         if marker is not None and marker.control_type == ControlType.ABORT:
-            self._open_producers.discard(header.producer_id)
+            self._aborted_producer_ids.discard(header.producer_id)

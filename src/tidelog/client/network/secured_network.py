@@ -1,4 +1,4 @@
-"""Networks of clients with TLS and logins, made of security settings."""
+"""Client network with TLS and SASL, built from security settings."""
 
 from tidelog.client.network.login import ClientLogin, Credentials, LoginNetwork
 from tidelog.config.client import BadClientSettings, ClientSecurity, ResolvedSecurity
