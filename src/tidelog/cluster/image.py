@@ -7,7 +7,7 @@ from tidelog.config.listeners import Endpoint
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition, Uuid
 
 NO_INCARNATION = 0
-"""No incarnation of the replica is known to have all committed records (R41)."""
+"""Broker epoch that no broker has: no incarnation of the replica is known to have all committed records (R41)."""
 
 DEFAULT_ENTITY_NAME = "<default>"
 """Name of the cluster-wide defaults among the broker configs."""
@@ -33,16 +33,16 @@ class PartitionRegistration:
     Empty in states written by Kafka, and in the metadata sent to brokers.
     """
     eligible_leader_replicas: tuple[BrokerId, ...] = ()
-    """Replicas that left the ISR below min ISR with all committed records (R42, KIP-966)."""
+    """Replicas that left the ISR with all committed records when it shrank below min ISR (R42, KIP-966)."""
     eligible_leader_epochs: Mapping[BrokerId, int] = field(default_factory=dict, compare=False)
     """The incarnation in which each eligible replica was in sync."""
     last_known_eligible: tuple[BrokerId, ...] = ()
-    """Eligible replicas that have restarted uncleanly since; only in the metadata sent to brokers."""
+    """Eligible replicas that have restarted uncleanly since (LastKnownElr); only in the metadata sent to brokers."""
     removed_replicas: tuple[BrokerId, ...] = ()
     """Replicas of earlier assignments whose logs are still to be deleted; their broker may be away (R37)."""
 
     def stamped(self, *, controller_epoch: int | None = None, version: int | None = None) -> "PartitionRegistration":
-        """Like `dataclasses.replace`, but several times faster: a failover makes thousands of copies."""
+        """Copy with these values. Several times faster than `dataclasses.replace`: a failover makes thousands."""
         return PartitionRegistration(
             self.index,
             self.replicas,
@@ -98,7 +98,7 @@ class BrokerRegistration:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = -1
-    """The transaction id of its registration (R39)."""
+    """Transaction id of the store (czxid) that created its registration (R39)."""
     previous_epoch: int = -1
     """The epoch before this one if no data was lost in between: clean shutdown, or only the session ended (R42)."""
     directory_ids: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class BrokerRegistration:
         return next((found for found in self.endpoints if found.listener_name == listener_name), None)
 
     def inter_broker_endpoint(self, listener_name: str | None = None) -> Endpoint | None:
-        """Address for other brokers: of this listener, else of its first plaintext listener."""
+        """Address for other brokers: of the named listener or, if none is named, of the first plaintext listener."""
         if listener_name is not None:
             return self.endpoint(listener_name.upper())
         return next((found for found in self.endpoints if found.security_protocol == "PLAINTEXT"), None)
@@ -123,7 +123,7 @@ class ClusterImage:
     """Topic names by id."""
     controller_id: BrokerId = NO_BROKER
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Dynamic settings, by broker id or CLUSTER_WIDE."""
+    """Dynamic settings, by broker id or DEFAULT_ENTITY_NAME."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings of groups that have their own."""
 
@@ -142,14 +142,14 @@ class ClusterImage:
         return {broker.id: broker.rack for broker in self.brokers.values()}
 
     def brokers_in_rack(self, rack: str, listener_name: str) -> frozenset[BrokerId]:
-        """Brokers that clients of the listener can reach."""
+        """Brokers of the rack that have the listener, so that its clients can reach them."""
         brokers = self.brokers.values()
         return frozenset(
             [each.id for each in brokers if each.rack == rack and each.endpoint(listener_name) is not None]
         )
 
     def with_topics(self, *changed: Topic) -> "ClusterImage":
-        """New and changed topics; copies the dictionaries once for all of them."""
+        """Image with new and changed topics; copies the dictionaries once for all of them."""
         topics = dict(self.topics)
         if all(self.topic_names.get(topic.topic_id) == topic.name for topic in changed):
             topics.update((topic.name, topic) for topic in changed)

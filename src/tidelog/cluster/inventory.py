@@ -6,14 +6,14 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tidelog.cluster.znodes import NONSENSE, MalformedNode
+from tidelog.cluster.znodes import DECODING_ERRORS, MalformedNode
 from tidelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, BrokerId, TopicPartition, Uuid, uuid_from_text, uuid_text
 
 INVENTORIES = "/takeover"
 """One ephemeral node per part of an inventory, `3-0-of-2`: part 0 of the two parts of broker 3."""
 
 MAX_PART_BYTES = 512 * 1024
-"""ZooKeeper accepts requests of 1 MB."""
+"""Well below the 1 MB that ZooKeeper accepts in a request (jute.maxbuffer)."""
 
 
 class FoundLog(NamedTuple):
@@ -31,8 +31,8 @@ class FoundLog(NamedTuple):
     """Leader epochs of the log with their start offsets."""
 
     @property
-    def age(self) -> tuple[int, int]:
-        """Of two logs of one partition, the greater one has all committed records of the other."""
+    def completeness(self) -> tuple[int, int]:
+        """Of two logs of one partition, the one with the greater value has all committed records of the other."""
         return self.last_epoch, self.log_end_offset
 
     @property
@@ -40,12 +40,12 @@ class FoundLog(NamedTuple):
         """The newest leader epoch that the log knows of, with or without records."""
         return max(self.last_epoch, *(epoch for epoch, _ in self.epochs[-1:]), NO_LEADER_EPOCH)
 
-    def shares_with(self, greater: "FoundLog") -> int:
-        """Offset up to which this log has the same records as the `greater` one, by log matching (I3)."""
-        following = bisect_right(greater.epochs, self.last_epoch, key=lambda start: start[0])
-        if following == len(greater.epochs):
-            return min(self.log_end_offset, greater.log_end_offset)
-        return min(self.log_end_offset, greater.epochs[following][1])
+    def shared_end(self, other: "FoundLog") -> int:
+        """Offset up to which this log has the same records as a more complete one, by log matching (I3)."""
+        following = bisect_right(other.epochs, self.last_epoch, key=lambda start: start[0])
+        if following == len(other.epochs):
+            return min(self.log_end_offset, other.log_end_offset)
+        return min(self.log_end_offset, other.epochs[following][1])
 
 
 class Backup(NamedTuple):
@@ -68,7 +68,7 @@ class Backup(NamedTuple):
     directory_ids: frozenset[str] = frozenset()
     """Ids of all log directories of the broker."""
     broker_configs: Mapping[str, Mapping[str, str]] = {}
-    """Dynamic settings, by broker id or CLUSTER_WIDE."""
+    """Dynamic settings, by broker id or DEFAULT_ENTITY_NAME."""
     group_configs: Mapping[str, Mapping[str, str]] = {}
     security_nodes: Mapping[str, str] = {}
     """Users, client quotas and ACLs: content by path in the store."""
@@ -96,7 +96,13 @@ def encode_inventory(inventory: Inventory) -> list[bytes]:
         "version": 1,
         "broker": inventory.broker_id,
         "logs": [
-            [*log.topic_partition, None if log.topic_id is None else uuid_text(log.topic_id), *log[2:5]]
+            [
+                *log.topic_partition,
+                None if log.topic_id is None else uuid_text(log.topic_id),
+                log.last_epoch,
+                log.log_start_offset,
+                log.log_end_offset,
+            ]
             for log in inventory.logs
         ],
         "high_watermarks": [log.high_watermark for log in inventory.logs],
@@ -129,16 +135,15 @@ def decode_inventory(parts: Sequence[bytes]) -> Inventory:
             offline_directories=content["offline_directories"],
             missing_directories=tuple(content.get("missing_directories", ())),
         )
-    except (*NONSENSE, zlib.error) as error:
+    except (*DECODING_ERRORS, zlib.error) as error:
         raise MalformedNode(f"{INVENTORIES}: {error!r}") from error
 
 
 def _found_log(entry: list[Any], high_watermark: int, epochs: list[list[int]]) -> FoundLog:
     topic, partition, topic_id, last_epoch, log_start_offset, log_end_offset = entry
-    known_id = None if topic_id is None else uuid_from_text(topic_id)
     return FoundLog(
         TopicPartition(topic, partition),
-        known_id,
+        None if topic_id is None else uuid_from_text(topic_id),
         last_epoch,
         log_start_offset,
         log_end_offset,
@@ -162,7 +167,7 @@ def backup_content(backup: Backup) -> dict[str, object]:
 
 
 def backup_of(content: Mapping[str, Any]) -> Backup:
-    """Raises one of NONSENSE for anything that `backup_content` does not produce."""
+    """Raises one of DECODING_ERRORS for anything that `backup_content` does not produce."""
     return Backup(
         members=frozenset(map(int, content["members"])),
         controller_epoch=int(content["controller_epoch"]),

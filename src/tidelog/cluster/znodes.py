@@ -52,29 +52,29 @@ PERSISTENT_PATHS = (
     PRODUCER_ID_BLOCK,
     LOG_DIRECTORY_EVENTS,
 )
-"""Nodes that must exist first, parents before children."""
+"""Nodes that a broker creates first if they are missing, parents before children."""
 
 REGISTRATION_VERSION = 5
 TOPIC_VERSION = 3
 STATE_VERSION = 1
-UNKNOWN_EPOCH = -1
 CONFIG_VERSION = 1
 CONFIG_CHANGE_VERSION = 2
 CONTROLLER_VERSION = 2
 PARTITION_LIST_VERSION = 1
 LOG_DIRECTORY_EVENT_VERSION = 1
 LOG_DIRECTORY_FAILED = 1
-"""The only event type of Kafka."""
+"""The only type of log directory event in Kafka."""
 PRODUCER_ID_BLOCK_VERSION = 1
 LOG_DIRECTORY_VERSION = 1
 FROM_THE_BEGINNING = 0
-"""Value for log directories that the broker had from the beginning, instead of the epoch in which one appeared."""
+"""Instead of the broker epoch in which a log directory appeared: the broker had it when it first registered."""
 NO_JMX_PORT = -1
 NO_KRAFT_EPOCH = -1
+UNKNOWN_EPOCH = -1
+"""Instead of a broker epoch that is not known."""
 
-
-NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Exceptions raised when JSON of an unexpected shape is taken apart."""
+DECODING_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Exceptions that decoding raises for JSON of an unexpected shape."""
 
 
 class TakeoverState(StrEnum):
@@ -152,7 +152,7 @@ def group_config_path(group_id: str) -> str:
 
 
 def group_node_name(group_id: str) -> str:
-    """Tidelog's own node. The name is escaped as Kafka escapes user and client names, which may be any text, too."""
+    """Name of Tidelog's own node, escaped as Kafka escapes names of users and client ids: group ids are any text."""
     name = quote(group_id, safe="").replace("~", "%7E")
     return name.replace(".", "%2E") if name in (".", "..") else name
 
@@ -162,7 +162,7 @@ def group_id_of(node_name: str) -> str:
 
 
 def delete_topic_path(topic: str) -> str:
-    """An empty node: the topic is to be deleted."""
+    """Empty node of a topic that is to be deleted."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -202,7 +202,7 @@ def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerRegistr
             int64(content.get("previous_broker_epoch", UNKNOWN_EPOCH)),
             tuple(map(node_name, content.get("directory_ids", ()))),
         )
-    except NONSENSE as error:
+    except DECODING_ERRORS as error:
         raise MalformedNode(f"{broker_path(broker_id)}: {error!r}") from error
 
 
@@ -255,7 +255,7 @@ def decode_topic(
         )
         topic_id = uuid_from_text(content["topic_id"]) if "topic_id" in content else ZERO_UUID
         return Topic(name, topic_id, partitions, configs, version)
-    except NONSENSE as error:
+    except DECODING_ERRORS as error:
         raise MalformedNode(f"{topic_path(name)}: {error!r}") from error
 
 
@@ -278,7 +278,7 @@ def encode_state(partition: PartitionRegistration) -> bytes:
 
 
 def decode_state(topic: str, partition: PartitionRegistration, data: bytes, version: int) -> PartitionRegistration:
-    """The partition with the leadership of its state node."""
+    """The partition with leader, ISR and epochs from its state node."""
     path = state_path(topic, partition.index)
     content = decode_json(data, path)
     try:
@@ -293,7 +293,7 @@ def decode_state(topic: str, partition: PartitionRegistration, data: bytes, vers
             eligible_leader_replicas=tuple(map(int32, content.get("elr", ()))),
             eligible_leader_epochs=_epochs(content.get("elr", ()), content.get("elr_epochs", ())),
         )
-    except NONSENSE as error:
+    except DECODING_ERRORS as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
@@ -317,7 +317,7 @@ def decode_config(data: bytes, path: str) -> dict[str, str]:
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """`topics/orders`, `brokers/1`, `brokers/<default>`"""
+    """Notification of a config change. Entity paths: `topics/orders`, `brokers/1`, `brokers/<default>`."""
     return encode_json({"version": CONFIG_CHANGE_VERSION, "entity_path": entity_path})
 
 
@@ -341,19 +341,19 @@ def decode_partition_list(data: bytes, path: str) -> list[TopicPartition]:
     try:
         named = decode_field(data, path, "partitions")
         return [TopicPartition(str(each["topic"]), int32(each["partition"])) for each in named]
-    except NONSENSE as error:
+    except DECODING_ERRORS as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
 def encode_log_directory_event(broker_id: BrokerId) -> bytes:
-    """A log directory of the broker failed."""
+    """Notification that a log directory of the broker failed."""
     return encode_json({"version": LOG_DIRECTORY_EVENT_VERSION, "broker": broker_id, "event": LOG_DIRECTORY_FAILED})
 
 
 def decode_log_directory_event(data: bytes, path: str) -> BrokerId:
     try:
         return int32(decode_field(data, path, "broker"))
-    except NONSENSE as error:
+    except DECODING_ERRORS as error:
         raise MalformedNode(f"{path}: {error!r}") from error
 
 
@@ -369,7 +369,7 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...
             TopicPartition(str(each["topic"]), int32(each["partition"])): tuple(map(int32, each["replicas"]))
             for each in partitions
         }
-    except NONSENSE as error:
+    except DECODING_ERRORS as error:
         raise MalformedNode(f"{REASSIGN_PARTITIONS}: {error!r}") from error
 
 
@@ -399,7 +399,7 @@ def decode_cluster(data: bytes) -> ClusterNode:
         reason, store_id = (str(content.get(key, "")) for key in ("takeover_reason", "store_id"))
         restored_by = content.get("restored_by")
         return ClusterNode(cluster_id, state, reason, store_id, None if restored_by is None else int(restored_by))
-    except NONSENSE as error:
+    except DECODING_ERRORS as error:
         raise MalformedNode(f"{CLUSTER_ID}: {error!r}") from error
 
 
@@ -417,7 +417,7 @@ def encode_controller(broker_id: BrokerId, timestamp_ms: int) -> bytes:
 def decode_controller(data: bytes) -> BrokerId:
     try:
         return int32(decode_field(data, CONTROLLER, "brokerid"))
-    except NONSENSE as error:
+    except DECODING_ERRORS as error:
         raise MalformedNode(f"{CONTROLLER}: {error!r}") from error
 
 
@@ -447,7 +447,7 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
     content = decode_json(data, PRODUCER_ID_BLOCK)
     try:
         return ProducerIdBlock(int(content["broker"]), int(content["block_start"]), int(content["block_end"]))
-    except NONSENSE as error:
+    except DECODING_ERRORS as error:
         raise MalformedNode(f"{PRODUCER_ID_BLOCK}: {error!r}") from error
 
 

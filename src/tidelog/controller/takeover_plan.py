@@ -144,8 +144,8 @@ def _empty_log(index: int) -> FoundLog:
 
 def _partition(index: int, holders: Holders, leading: Counter[BrokerId], backup_epoch: int) -> PlannedPartition:
     """Brokers with the newest log are in sync; of these, the one that leads the fewest partitions is the leader."""
-    newest = max(log.age for log in holders.values())
-    equal = sorted(broker_id for broker_id, log in holders.items() if log.age == newest)
+    newest = max(log.completeness for log in holders.values())
+    equal = sorted(broker_id for broker_id, log in holders.items() if log.completeness == newest)
     leader = min(equal, key=lambda broker_id: (leading[broker_id], broker_id))
     leading[leader] += 1
     followers = _rotated([each for each in equal if each != leader], index)
@@ -254,10 +254,10 @@ def _diverging_logs(
         if configs.get(name, {}).get("unclean.leader.election.enable") == "true":
             continue  # the topic allows it
         for index, logs in sorted(partitions.items()):
-            leader = max(logs, key=lambda broker_id: logs[broker_id].age)
+            leader = max(logs, key=lambda broker_id: logs[broker_id].completeness)
             for broker_id, log in sorted(logs.items()):
                 # What retention has deleted nobody lacks: a log that it emptied has no epochs to compare.
-                shared = max(log.shares_with(logs[leader]), log.log_start_offset)
+                shared = max(log.shared_end(logs[leader]), log.log_start_offset)
                 if shared < log.high_watermark:
                     yield Problem(
                         f"broker {broker_id} has records of {TopicPartition(name, index)} up to offset"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.inventory import Backup, backup_content, backup_of
-from tidelog.cluster.znodes import NONSENSE
+from tidelog.cluster.znodes import DECODING_ERRORS
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import Disk
 from tidelog.runtime.workers import Workers
@@ -80,7 +80,7 @@ class ClusterBackup:
             return backup_of(json.loads(self._disk.read_file(path)))
         except FileNotFoundError:
             return None
-        except (*NONSENSE, OSError) as error:
+        except (*DECODING_ERRORS, OSError) as error:
             logger.warning("ignored damaged file, rewriting it path=%s error=%r", path, error)
             return None
 
