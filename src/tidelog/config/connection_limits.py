@@ -6,14 +6,14 @@ from tidelog.config.setting import BadValue
 
 
 def parse_overrides_per_ip(text: str) -> dict[str, int]:
-    """`address:count,address:count`, by address. Raises BadValue."""
+    """Limits by address, from `address:count,address:count`. Raises BadValue."""
     found = {}
     for entry in filter(None, map(str.strip, text.split(","))):
         host, _, count = entry.rpartition(":")
         try:
             address = str(ip_address(host.strip().strip("[]")))
         except ValueError:
-            # Names are resolved by Kafka at start only; an answer of a name server is a poor guard.
+            # Kafka also accepts host names, and resolves them once at start: a DNS answer is a poor guard.
             raise BadValue(f"{entry}: expected address:count, with the address in numbers") from None
         if not count.strip().isdecimal():
             raise BadValue(f"{entry}: the number of connections must be at least 0")
@@ -21,5 +21,6 @@ def parse_overrides_per_ip(text: str) -> dict[str, int]:
     return found
 
 
-def check_overrides_per_ip(_: str, text: str) -> None:
+def check_overrides_per_ip(_name: str, text: str) -> None:
+    """Check of the setting. Raises BadValue."""
     parse_overrides_per_ip(text)

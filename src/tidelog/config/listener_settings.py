@@ -10,7 +10,7 @@ from tidelog.config.listeners import (
     EVERY_INTERFACE,
     LOOPBACK,
     Endpoint,
-    first_unencrypted,
+    first_plaintext,
     parse_listeners,
     parse_protocol_map,
 )
@@ -51,11 +51,11 @@ class ListenerSettings(ZooKeeperTlsSettings):
     @property
     def inter_broker_listener(self) -> str | None:
         """The listener of this broker that other brokers connect to."""
-        return self.listener_of_peers or first_unencrypted(self.advertised_endpoints)
+        return self.listener_of_peers or first_plaintext(self.advertised_endpoints)
 
     @property
     def listener_of_peers(self) -> str | None:
-        """The listener of other brokers to connect to; None: the first one of each that is not encrypted."""
+        """The listener of other brokers to connect to; None: the first plaintext listener of each."""
         protocol = self.security_inter_broker_protocol
         return (self.inter_broker_listener_name or "").upper() or (None if protocol == "PLAINTEXT" else protocol)
 

@@ -12,15 +12,14 @@ _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://" + _HOST_AND_PORT)
 SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TLS_PROTOCOLS = ("SSL", "SASL_SSL")
 PROTOCOL_NUMBERS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-"""Numbers of security protocols in messages between brokers."""
-
+"""Ids of security protocols (SecurityProtocol.id) in messages between brokers."""
 
 LOOPBACK = "127.0.0.1"
 EVERY_INTERFACE = ("0.0.0.0", "::")
 
 
 class Endpoint(NamedTuple):
-    """An empty host means the loopback interface in `listeners`, and the machine's name in `advertised.listeners`."""
+    """Address of a listener. Without a host: loopback in `listeners`, the machine's name in `advertised.listeners`."""
 
     listener_name: str
     host: str
@@ -32,12 +31,12 @@ class Endpoint(NamedTuple):
 
 
 def host_and_port(host: str, port: int) -> str:
-    """With brackets for an IPv6 address."""
+    """`host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, or `[address]:port` for IPv6."""
+    """Host and port of `host:port`, or `[address]:port` for IPv6. Raises BadValue."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
         raise BadValue(f"expected host:port, found {text!r}")
@@ -48,12 +47,12 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def first_unencrypted(endpoints: Iterable[Endpoint]) -> str | None:
+def first_plaintext(endpoints: Iterable[Endpoint]) -> str | None:
     return next((each.listener_name for each in endpoints if each.security_protocol == "PLAINTEXT"), None)
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`NAME:PROTOCOL,...`"""
+    """Security protocols by listener name, from `NAME:PROTOCOL,...`. Raises BadValue."""
     protocols = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = pair.partition(":")
@@ -64,7 +63,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_listeners(listeners: Iterable[str], protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """The listeners of this broker; raises BadValue."""
+    """The listeners of this broker. Raises BadValue."""
     endpoints = tuple(parse_listener(text, protocols) for text in listeners)
     for name, _, _, protocol in endpoints:
         if protocol not in SUPPORTED_PROTOCOLS:

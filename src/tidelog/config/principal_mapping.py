@@ -13,16 +13,18 @@ _SEPARATOR = re.compile(r"\s*(?:,|\n|$)\s*")
 
 class _Rule(NamedTuple):
     pattern: re.Pattern[str] | None
+    """None for DEFAULT, which keeps the whole name."""
     replacement: str
     case: str
+    """`L` for lower case, `U` for upper case, or empty."""
 
 
 class NoMatchingRule(Exception):
-    """No rule applies to a distinguished name: its owner is not let in."""
+    """No rule applies to a distinguished name: authentication fails."""
 
 
 class PrincipalMapper:
-    """The first rule whose pattern matches the whole name decides."""
+    """Mapper by rules: the first rule whose pattern matches the whole name applies."""
 
     def __init__(self, rules: str) -> None:
         """Raises BadValue."""
@@ -62,10 +64,10 @@ def _rule(match: re.Match[str]) -> _Rule:
 
 
 def _replaced(replacement: str, match: re.Match[str]) -> str:
-    """`$1` is the first group."""
+    """The replacement, with the groups of the match for `$1`, `$2` and so on."""
 
     def group(found: re.Match[str]) -> str:
         index = int(found[1])
-        return (match[index] or "") if index <= (match.re.groups or 0) else ""
+        return (match[index] or "") if index <= match.re.groups else ""
 
     return re.sub(r"\$(\d)", group, replacement)
