@@ -8,24 +8,24 @@ from tidelog.console.timeline import MAX_SINGLE_EVENTS, Finding, Kind
 
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 MAX_DESCRIBED = 50
-"""Groups whose members are asked for at a time. More take turns."""
+"""Groups that are described in one poll. If there are more, they take turns."""
 
 
 class GroupWatch:
-    """Compares what groups were with what they are. A rebalance shorter than a turn is known by its members."""
+    """Changes between successive polls. A rebalance shorter than a poll interval shows only as changed members."""
 
     def __init__(self) -> None:
         self._states: dict[str, str] | None = None
         self._members: dict[str, frozenset[str]] = {}
-        self._described: dict[str, None] = {}
-        """Groups with members, the one described least recently first."""
+        self._to_describe: dict[str, None] = {}
+        """Queue of groups with members, the one described least recently first."""
 
     def on_states(self, states: Mapping[str, str]) -> list[Finding]:
         before, self._states = self._states, dict(states)
         self._members = {group: members for group, members in self._members.items() if group in states}
         with_members = {group for group, state in states.items() if state not in ("Empty", "Dead")}
-        self._described = {group: None for group in self._described if group in with_members}
-        self._described |= dict.fromkeys(sorted(with_members - self._described.keys()))
+        self._to_describe = {group: None for group in self._to_describe if group in with_members}
+        self._to_describe |= dict.fromkeys(sorted(with_members - self._to_describe.keys()))
         if before is None:
             return []
         found = [
@@ -33,13 +33,13 @@ class GroupWatch:
             *(Finding(Kind.GROUP, f"Group {group} was deleted.") for group in before.keys() - states.keys()),
         ]
         for group, state in states.items():
-            found += _change(group, before.get(group, state), state)
+            found += _state_change(group, before.get(group, state), state)
         return _bounded(sorted(found, key=lambda finding: finding.text))
 
     def next_to_describe(self) -> list[str]:
-        chosen = list(self._described)[:MAX_DESCRIBED]
+        chosen = list(self._to_describe)[:MAX_DESCRIBED]
         for group in chosen:  # to the end of the queue
-            self._described[group] = self._described.pop(group)
+            self._to_describe[group] = self._to_describe.pop(group)
         return chosen
 
     def on_members(self, members: Mapping[str, Collection[str]]) -> list[Finding]:
@@ -52,7 +52,7 @@ class GroupWatch:
         return _bounded(found)
 
 
-def _change(group: str, before: str, after: str) -> list[Finding]:
+def _state_change(group: str, before: str, after: str) -> list[Finding]:
     if before == after:
         return []
     if after in REBALANCING and before not in REBALANCING:

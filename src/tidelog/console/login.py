@@ -1,4 +1,4 @@
-"""Login with the cluster's own credentials: a session for each user, which acts with that user's permissions."""
+"""Login to the console with credentials of the cluster: a session acts with the permissions of its user."""
 
 import asyncio
 import logging
@@ -11,8 +11,15 @@ from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.in_flight import LoginFailed
 from tidelog.client.network.secured_network import resolved_network
 from tidelog.client.routing.cluster import Cluster
-from tidelog.config.client import MECHANISM, PASSWORD, PROTOCOL, USERNAME, BadClientSettings, ClientSecurity
-from tidelog.config.client import ResolvedSecurity as Security
+from tidelog.config.client import (
+    MECHANISM,
+    PASSWORD,
+    PROTOCOL,
+    USERNAME,
+    BadClientSettings,
+    ClientSecurity,
+    ResolvedSecurity,
+)
 from tidelog.config.listeners import TLS_PROTOCOLS
 from tidelog.config.sasl import JAAS_CONFIG, OAUTHBEARER, SASL_PROTOCOLS
 from tidelog.console.sessions import FailedLogins, Session, Sessions
@@ -31,17 +38,17 @@ class WrongCredentials(Exception):
 
 
 class TooManyFailures(Exception):
-    """The message says when the client may try again."""
+    """Too many failed logins from one address. The message says when it may try again."""
 
 
 class LoginSettings(NamedTuple):
     bootstrap: Sequence[Address]
-    security: Security
-    """Protocol, mechanism and TLS. It has no user."""
+    security: ResolvedSecurity
+    """Protocol, mechanism and TLS, without a user."""
 
 
 def login_settings(bootstrap: Sequence[Address], security: ClientSecurity) -> LoginSettings:
-    """A user and password among the settings are left out: everybody gives their own. Raises BadClientSettings."""
+    """Settings without the user and password of the console itself. Raises BadClientSettings."""
     given = {name: value for name, value in security.settings if name not in (JAAS_CONFIG, USERNAME, PASSWORD)}
     protocol = given.get(PROTOCOL, "PLAINTEXT").strip().upper()
     mechanism = given.pop(MECHANISM, "").upper()
@@ -57,6 +64,8 @@ def login_settings(bootstrap: Sequence[Address], security: ClientSecurity) -> Lo
 
 
 class Logins:
+    """Sessions of logged-in users, each with a connection to the cluster under its own name."""
+
     def __init__(self, settings: LoginSettings) -> None:
         self._settings = settings
         self._sessions: Sessions[Workspace] = Sessions()
@@ -72,7 +81,7 @@ class Logins:
             raise TooManyFailures(f"too many failed logins; try again in {wait_s:.0f} s")
         if not user or max(len(user), len(password)) > MAX_CREDENTIAL_CHARACTERS:
             raise WrongCredentials("a user and a password are needed")
-        # Noted before the answer: many attempts at once count as well.
+        # Counted as a failure before the cluster answers, so that concurrent attempts are limited, too.
         self._failures.note(address, time.monotonic())
         workspace = Workspace(await self._connected(user, password))
         self._failures.clear(address)
@@ -82,7 +91,7 @@ class Logins:
         return secret
 
     async def _connected(self, user: str, password: str) -> Cluster:
-        # Not by way of settings: those resolve placeholders such as ${env:NAME}, and this text is a stranger's.
+        # Not as settings, which resolve placeholders such as ${env:NAME}: this text is untrusted.
         options = {"username": user, "password": password}
         network = resolved_network(self._settings.security._replace(options=options), MAX_FRAME_BYTES)
         cluster = Cluster(network, self._settings.bootstrap, SystemRandomness())
@@ -102,13 +111,13 @@ class Logins:
         self._end([] if ended is None else [ended])
 
     async def run(self) -> None:
-        """Ends sessions that are over. Ends all of them when it is cancelled."""
+        """Close expired sessions periodically; all sessions when it is cancelled."""
         try:
             while True:
                 await asyncio.sleep(SWEEP_INTERVAL_S)
                 now_s = time.monotonic()
                 for session in self._sessions.all():
-                    if session.content.observer.is_watched:  # an open page is in use, though it asks for nothing
+                    if session.content.observer.is_watched:  # a page is open, though it sends no requests
                         session.used_s = now_s
                 self._end(self._sessions.end_expired(now_s))
         finally:

@@ -8,11 +8,11 @@ MAX_SHOWN_BYTES = 64 * 1024
 """A longer key, value or header is cut on the page. The download has all of it."""
 _HEX_BYTES = 4096
 _CONTROLS = bytes(each for each in range(32) if each not in b"\t\n\r")
-"""No byte of a longer UTF-8 sequence is one of these."""
+"""Control characters that text does not have. In UTF-8, these bytes are never part of another character."""
 
 
 def shown(data: bytes | None, max_bytes: int = MAX_SHOWN_BYTES) -> dict[str, object] | None:
-    """None stays None: a tombstone is not an empty value."""
+    """JSON of a key, value or header for the page. None stays None: a tombstone is not an empty value."""
     if data is None:
         return None
     cut = data[:max_bytes]
@@ -26,19 +26,19 @@ def shown(data: bytes | None, max_bytes: int = MAX_SHOWN_BYTES) -> dict[str, obj
 
 
 def shown_decoded(data: bytes, kind: str, value: object, max_bytes: int = MAX_SHOWN_BYTES) -> dict[str, object]:
-    """A value that a schema decoded, as JSON."""
+    """JSON for the page of a value that was decoded with a schema."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     found: dict[str, object] = {"size": len(data), "format": kind, "text": text[:max_bytes]}
     return found | {"cut": True} if len(text) > max_bytes else found
 
 
 def text_of(payload: object) -> str:
-    """The text of what `shown` made; empty for null."""
+    """The text in a result of `shown`; empty for null."""
     return str(payload["text"]) if isinstance(payload, dict) else ""
 
 
 def whole(data: bytes | None) -> str | None:
-    """All of it as text, or None if it is no text."""
+    """The whole data as text; None if it is not text."""
     return None if data is None else _text(data, is_cut=False)
 
 
