@@ -1,4 +1,4 @@
-"""AlterPartition requests of leaders: check them, write the ISR, and let what waits for it go on."""
+"""AlterPartition requests of leaders: check them, write the ISR, and advance reassignments that wait for it."""
 
 from tidelog.cluster.image import PartitionRegistration
 from tidelog.controller.alter_partition import altered
@@ -20,8 +20,7 @@ async def on_alter_partition(term: ControllerTerm, event: AlterPartition) -> str
         return None
     context = term.context
     outcomes: dict[TopicPartition, PartitionRegistration | KafkaError] = {}
-    named = [each for each, _ in event.proposals if context.find(each) is not None]
-    await reload(term, named)
+    await reload(term, [each for each, _ in event.proposals if context.find(each) is not None])
     wanted: dict[TopicPartition, PartitionRegistration] = {}
     for topic_partition, proposed in event.proposals:
         if context.find(topic_partition) is None or context.is_being_deleted(topic_partition):
@@ -42,7 +41,7 @@ async def on_alter_partition(term: ControllerTerm, event: AlterPartition) -> str
         if context.partition(each).leader != event.broker_id:
             outcomes[each] = NewLeaderElected()
         elif context.partition(each).version != written[each].version:
-            # A completed reassignment has raised the leader epoch: the leader learns it by LeaderAndIsr.
+            # A completed reassignment has raised the leader epoch: the leader learns it from LeaderAndIsr.
             outcomes[each] = InvalidUpdateVersion()
     if not event.answer.done():
         event.answer.set_result(outcomes)
@@ -64,7 +63,7 @@ async def _write(
     wanted: dict[TopicPartition, PartitionRegistration],
     outcomes: dict[TopicPartition, PartitionRegistration | KafkaError],
 ) -> dict[TopicPartition, PartitionRegistration]:
-    """Unlike an election this tells only clients: the leader learns it by the response, the followers need not."""
+    """Write the states and send UpdateMetadata, but no LeaderAndIsr: the leader gets the ISR in its response."""
     outcome = await write_states(term.store, wanted)
     for each, partition in outcome.written.items():
         term.context.put(each, partition)

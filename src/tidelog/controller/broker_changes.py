@@ -20,12 +20,14 @@ from tidelog.types import BrokerId, TopicPartition
 
 
 class Difference(NamedTuple):
+    """Brokers whose registrations differ from those known before."""
+
     new: AbstractSet[BrokerId] = NO_BROKERS
     gone: AbstractSet[BrokerId] = NO_BROKERS
     restarted: AbstractSet[BrokerId] = NO_BROKERS
     """Registered again since the last change: the broker failed and came back (R39)."""
     moved: AbstractSet[BrokerId] = NO_BROKERS
-    """The same registration with another address."""
+    """The same epoch with other content, such as another address (`onBrokerUpdate`)."""
 
     @property
     def started(self) -> AbstractSet[BrokerId]:
@@ -62,13 +64,13 @@ async def on_broker_change(term: ControllerTerm, event: BrokerChange) -> str | N
     appeared = await load_log_directories(term.store, [current[each] for each in sorted(found.started)])
     _update_live_brokers(term, current, found)
     term.context.directories.update(appeared)
-    # First, because a broker of Apache Kafka does not follow a leader that is missing from its metadata.
-    term.batch.add_metadata(found.started, ())
+    # The live brokers first: a broker of Apache Kafka does not follow a leader that is missing from its metadata.
+    term.batch.add_metadata(found.started)
     term.send()
     affected = term.context.partitions_on(found.started | found.stopped)
     changes = await elect_offline_leaders(term, [*affected, *term.context.without_leader()])
     _move_replicas_on(term, found)
-    term.batch.add_metadata(current, ())
+    term.batch.add_metadata(current)
     # A replica that restarted uncleanly is no longer published as eligible (KIP-966).
     term.enqueue_update_metadata([each for each in affected if _has_eligible_replicas(term.context, each)])
     suspend_removals(term, found.stopped)

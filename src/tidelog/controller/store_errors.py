@@ -9,6 +9,7 @@ from tidelog.store.interface import SessionExpired, StoreUnavailable
 
 @contextmanager
 def store_errors_for_clients() -> Iterator[None]:
+    """Raises NotController or RequestTimedOut instead of the error of the store."""
     try:
         yield
     except SessionExpired as error:
