@@ -1,4 +1,4 @@
-"""Interface of groups of both protocols, the caller of a request, and errors of failed writes."""
+"""Interface of classic and consumer groups, the caller of a request, and errors of failed writes."""
 
 # Core: no clock, no I/O, no await.
 
@@ -26,6 +26,8 @@ def offsets_retention_ms(settings: GroupSettings) -> int:
 
 
 class Caller(NamedTuple):
+    """Client that sent a request (RequestContext)."""
+
     client_id: str
     """Empty if the client sent none."""
     client_host: str
@@ -48,6 +50,8 @@ class Membership(NamedTuple):
 
 
 class Group(Protocol):
+    """Group of either protocol, as offsets and administration see it."""
+
     @property
     def group_id(self) -> str: ...
 
@@ -57,28 +61,29 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str:
-        """Empty for a group that has only offsets."""
+        """`consumer`, `connect`, ...; empty for a group that has only offsets."""
 
     @property
     def state_name(self) -> str:
-        """As in ListGroups: Empty, Stable, ..."""
+        """State as in ListGroups: Empty, Stable, ..."""
 
     @property
     def is_empty(self) -> bool:
-        """True if the group has no members."""
+        """Whether the group has no members."""
 
     def is_subscribed_to(self, topic: str) -> bool: ...
 
     def check_offset_commit(self, member: Membership, *, is_transactional: bool, api_version: int) -> None:
-        """Raises the error that Kafka returns to a member that may not commit (now)."""
+        """Raises the error that Kafka returns to a member that may not commit, or not now."""
 
-    def check_offset_fetch(self, member: Membership) -> None: ...
+    def check_offset_fetch(self, member: Membership) -> None:
+        """Raises the error that Kafka returns to a member that may not fetch offsets."""
 
     def check_deletion(self) -> None:
-        """Raises NonEmptyGroup."""
+        """Raises NonEmptyGroup, or GroupIdNotFound if the group is dead."""
 
     def on_offset_commit(self, member: Membership, effects: Effects) -> None:
-        """A commit extends the session of a classic member."""
+        """Extend the session of a classic member that commits."""
 
     def write_tombstones(self, effects: Effects) -> None:
         """Delete all records of the group except its offsets."""

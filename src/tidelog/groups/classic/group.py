@@ -1,4 +1,4 @@
-"""Classic group: state, generation, and the interface of every group.
+"""Classic group: state, generation, and the `Group` interface.
 
 Only the group's last record is durable: a generation with the assignments of its members. Everything else is lost with
 the coordinator, as in Kafka; members notice and rejoin.
@@ -80,7 +80,7 @@ class ClassicGroup:
         return group
 
     def on_stored(self, value: GroupMetadataValue) -> None:
-        """A record of this group was just appended."""
+        """Apply a record of this group that was just appended."""
         for stored in value.members:
             self.members[stored.member_id].assignment = stored.assignment
         if value.members and self.state is GroupState.COMPLETING_REBALANCE:
@@ -129,6 +129,7 @@ class ClassicGroup:
 
     @property
     def is_of_consumers(self) -> bool:
+        """Whether the members are consumers and not, say, Connect workers (usesConsumerGroupProtocol)."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def _compute_subscribed_topics(self) -> None:
@@ -154,7 +155,7 @@ class ClassicGroup:
         effects.cancel_timer(session_key(self.group_id, member.member_id))
 
     def replace(self, old: ClassicMember, new: ClassicMember) -> None:
-        """Replace the id of a static member."""
+        """Replace a static member that rejoined with a new member id."""
         self.members.replace(old, new)
         self.pending_syncs.discard(old.member_id)
 
@@ -165,9 +166,10 @@ class ClassicGroup:
         deadline of all members becomes that of their sessions, and none of them needs another timer.
         """
         session_ms = member.session_timeout_ms
-        delay_ms = session_ms if timeout_ms is None else timeout_ms
-        member.deadline_ms = effects.monotonic_ms + delay_ms
-        delay_ms = min(delay_ms, session_ms)
+        if timeout_ms is None:
+            timeout_ms = session_ms
+        member.deadline_ms = effects.monotonic_ms + timeout_ms
+        delay_ms = min(timeout_ms, session_ms)
         if member.timer_due_ms is None or effects.monotonic_ms + delay_ms < member.timer_due_ms:
             member.timer_due_ms = effects.monotonic_ms + delay_ms
             effects.set_timer(session_key(self.group_id, member.member_id), delay_ms)
@@ -187,7 +189,7 @@ class ClassicGroup:
     def fail_pending_requests(self, error: KafkaError, effects: Effects) -> None:
         self.requests.fail(self.members.values(), error, effects)
 
-    # ---- interface of every group
+    # ---- the Group interface
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
         if instance_id is not None:

@@ -23,15 +23,17 @@ from tidelog.types import Uuid
 logger = logging.getLogger(__name__)
 
 ASSIGN_AT_ONCE_UP_TO = 100
-"""In groups with more members, the assignment waits, so that members that join or leave together share one."""
+"""In larger groups the assignment waits, so that one assignment covers members that join or leave together."""
 ASSIGNMENT_INTERVAL_MS = 1_000
 """Maximum wait. Kafka makes groups of any size wait, for `group.consumer.assignment.interval.ms`."""
 
 UNCOUNTED_VERSION = 0
-"""Written instead of the metadata version against which an expression was resolved."""
+"""Written as the metadata version against which an expression was resolved: Tidelog does not number its metadata."""
 
 
 class Draft:
+    """Changes of one step to a consumer group, and its state with them."""
+
     def __init__(self, group: ConsumerGroup, image: ClusterImage, effects: Effects, counts: GroupCounts) -> None:
         self._counts = counts
         self._group = group
@@ -45,7 +47,7 @@ class Draft:
         self._epoch = group.epoch
         self._has_new_subscription = False
         self._is_urgent = False
-        """A subscription has changed: its member must not get topics that it no longer subscribes to."""
+        """The assignment must not wait: a member may own partitions of topics that it no longer subscribes to."""
 
     # ---- members
 
@@ -103,19 +105,19 @@ class Draft:
 
     # ---- epochs
 
-    def refresh(self, *, is_bumped: bool = False) -> None:
-        """Start a new group epoch if subscriptions or the subscribed topics have changed."""
+    def refresh(self, *, needs_new_epoch: bool = False) -> None:
+        """Start a new group epoch if subscriptions or the subscribed topics have changed, or `needs_new_epoch`."""
         topics = self._image.topics
         # A member without topics has joined too, and must not get the epoch of a group without it.
-        is_bumped |= self._has_new_subscription or self._epoch == JOIN_EPOCH
-        if not is_bumped and self._group.checked_topics is topics:
+        needs_new_epoch |= self._has_new_subscription or self._epoch == JOIN_EPOCH
+        if not needs_new_epoch and self._group.checked_topics is topics:
             return
         subscriptions = self._subscriptions()
-        is_bumped |= self._resolve_regexes({expression for _, expression in subscriptions if expression})
-        names = {names for names, _ in subscriptions}
-        subscribed = set().union(*names, *(resolved.topics for resolved in self._regexes.values()))
+        needs_new_epoch |= self._resolve_regexes({expression for _, expression in subscriptions if expression})
+        named = {names for names, _ in subscriptions}
+        subscribed = set().union(*named, *(resolved.topics for resolved in self._regexes.values()))
         metadata_hash = _metadata_hash(topics, subscribed)
-        if not is_bumped and metadata_hash == self._group.metadata_hash:
+        if not needs_new_epoch and metadata_hash == self._group.metadata_hash:
             self._group.checked_topics = topics
             return
         self._epoch += 1
@@ -187,9 +189,11 @@ class Draft:
     def _is_due(self) -> bool:
         if self._is_urgent or self._member_count() <= ASSIGN_AT_ONCE_UP_TO:
             return True
+        # Without abs, a clock that was set back could delay the assignment for long.
         return abs(self._effects.now_ms - self._group.assigned_at_ms) >= ASSIGNMENT_INTERVAL_MS
 
     def target(self, member_id: str) -> Assignment:
+        """Target assignment of a member; empty if it has none."""
         if member_id in self._targets:
             return self._targets[member_id] or {}
         return self._group.targets.get(member_id, {})
@@ -199,13 +203,13 @@ class Draft:
         return targets.get(member_id) is not None
 
     def _subscribers(self, members: Mapping[str, Member]) -> list[Subscriber]:
-        existing: dict[Subscription, frozenset[Uuid]] = {}
+        topics_of: dict[Subscription, frozenset[Uuid]] = {}
         subscribers = []
         for member in members.values():
             subscription = member.subscription
-            topics = existing.get(subscription)
+            topics = topics_of.get(subscription)
             if topics is None:
-                topics = existing[subscription] = self._topic_ids(*subscription)
+                topics = topics_of[subscription] = self._topic_ids(*subscription)
             current = self.target(member.member_id)
             subscribers.append(Subscriber(member.member_id, member.instance_id, topics, current))
         return subscribers

@@ -167,7 +167,7 @@ class Memberships:
             return
         draft = self.draft(group, effects)
         draft.remove_members(gone)
-        draft.refresh(is_bumped=True)
+        draft.refresh(needs_new_epoch=True)
 
     def _keep(self, group: ConsumerGroup, rejected: Effects, error: KafkaError, instead: Effects) -> None:
         """The removal was not written: restart the timers, so that silent members are detected again."""
