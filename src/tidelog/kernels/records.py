@@ -34,6 +34,7 @@ PROBLEMS: Final = {
 
 NO_KEY: Final = 0
 BAD_TIMESTAMP: Final = 1
+"""Reasons to reject a well-formed record."""
 
 MIN_BODY_BYTES: Final = 6
 """Attributes, two deltas, no key, no value, no headers: a byte each."""
@@ -121,7 +122,7 @@ def subtract(number: i64, other: i64) -> i64:
 
 
 PLAIN_MAX_DELTA: Final = 8191
-"""The largest number of two bytes."""
+"""Largest number in a zigzag varint of two bytes."""
 
 
 def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
@@ -139,12 +140,14 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
     record_end: i64 = 0
     number: i64 = 0
     second: i64 = 0
+    # Zigzag varints are compared as they are: a number that is not negative is encoded as twice its value.
     offset: i64 = 2 * index
-    last_offset: i64 = 2 * stop
+    end_offset: i64 = 2 * stop
     delta: i64 = -1
     max_delta: i64 = -1
     try:
-        while offset < last_offset:
+        while offset < end_offset:
+            # Length.
             number = data[position]
             position += 1
             if number >= 0x80:
@@ -156,6 +159,7 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
             record_end = position + (number >> 1)
             if number & 1 != 0 or record_end > end:
                 break
+            # Attributes, which are skipped, and timestamp delta.
             number = data[position + 1]
             position += 2
             if number >= 0x80:
@@ -168,6 +172,7 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
                 if number & 1 != 0:
                     break
                 delta = number
+            # Offset delta.
             number = data[position]
             position += 1
             if number >= 0x80:
@@ -178,6 +183,7 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
                 number += (second << 7) - 0x80
             if number != offset:
                 break
+            # Key; a length of -1 is encoded as 1.
             number = data[position]
             position += 1
             if number >= 0x80:
@@ -190,6 +196,7 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
                 position += number >> 1
             elif number != 1 or needs_keys:
                 break
+            # Value.
             number = data[position]
             position += 1
             if number >= 0x80:
@@ -202,6 +209,7 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
                 position += number >> 1
             elif number != 1:
                 break
+            # Number of headers.
             if data[position] != 0:
                 break
             position += 1
@@ -262,16 +270,15 @@ class RecordCheck:
         """Twice the index of a rejected record, plus the reason: NO_KEY or BAD_TIMESTAMP."""
         self._record_end: i64 = 0
         self._headers_left: i64 = 0
-        # Limits of the timestamp delta instead of the timestamp: two comparisons for each record that cannot
-        # overflow.
+        # Limits of the timestamp delta instead of the timestamp: the two comparisons for each record cannot overflow.
         self._max_delta: i64 = _FIRST_INT64
         self._unset_delta: i64 = subtract(NO_TIMESTAMP, base_timestamp)
         self._lowest_delta: i64 = subtract(earliest, base_timestamp)
         self._highest_delta: i64 = subtract(latest, base_timestamp)
         if base_timestamp < 0 and earliest > _LAST_INT64 + base_timestamp:
-            self._highest_delta = _FIRST_INT64  # no distance is large enough
+            self._highest_delta = _FIRST_INT64  # no delta reaches `earliest`: all are rejected
         if base_timestamp > 0 and latest < _FIRST_INT64 + base_timestamp:
-            self._lowest_delta = _LAST_INT64  # nor small enough
+            self._lowest_delta = _LAST_INT64  # no delta reaches down to `latest`
 
     @property
     def max_timestamp(self) -> i64:
@@ -331,6 +338,7 @@ class RecordCheck:
         try:
             while index < count and budget > 0:
                 budget -= 1
+                # Length.
                 start = position
                 number = data[position]
                 if number < 0x80:
@@ -356,6 +364,7 @@ class RecordCheck:
                 if record_end > end:
                     problem = PAST_THE_END
                     break
+                # Attributes, which are skipped, and timestamp delta.
                 position += 1
                 number = data[position]
                 if number < 0x80:
@@ -372,6 +381,7 @@ class RecordCheck:
                         break
                     delta = read_int64(data, position, number)
                     position += number
+                # Offset delta.
                 number = data[position]
                 if number < 0x80:
                     number = (number >> 1) ^ -(number & 1)
@@ -391,6 +401,7 @@ class RecordCheck:
                         number >>= 4
                 if number != index:
                     self.is_consecutive = False
+                # Key.
                 number = data[position]
                 if number < 0x80:
                     number = (number >> 1) ^ -(number & 1)
@@ -414,6 +425,7 @@ class RecordCheck:
                     if position >= record_end:
                         problem = BAD_FIELD
                         break
+                # Value.
                 number = data[position]
                 if number < 0x80:
                     number = (number >> 1) ^ -(number & 1)
@@ -442,6 +454,7 @@ class RecordCheck:
                     self._reject(index, NO_KEY if is_keyless and needs_keys else BAD_TIMESTAMP)
                 elif is_keyless and needs_keys:
                     self._reject(index, NO_KEY)
+                # Number of headers, and headers.
                 number = data[position]
                 if number == 0:
                     position += 1
@@ -495,7 +508,7 @@ class RecordCheck:
         return self._advance_headers(budget)
 
     def _advance_headers(self, budget: i64) -> i64:
-        """Continue with the headers of a record, its last part. Returns the rest of the budget."""
+        """Check the rest of the headers, the last part of a record. Returns the rest of the budget."""
         data = self.data
         position: i64 = self.position
         left: i64 = self._headers_left
@@ -526,7 +539,7 @@ class RecordCheck:
                     break
                 left -= 1
         except IndexError:
-            self.problem = BAD_FIELD  # the record is complete
+            self.problem = BAD_FIELD  # not PAST_THE_END: the data has the whole record
         self.position = position
         self._headers_left = left
         if left == 0 and self.problem == SOUND:
