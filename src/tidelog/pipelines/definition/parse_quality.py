@@ -12,7 +12,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read_quality(fields: Fields, dead_letter_topic: str | None, dead_letter_bootstrap: str) -> Quality:
-    """`dead_letter_topic` is what the caller has read as `dead_letters`."""
+    """Expectations of a step or sink. The caller has read `dead_letter_topic` from the key `dead_letters`."""
     default = fields.choice("on_violation", OnViolation, OnViolation.WARN)
     table = fields.table("expect", "expect")
     if table is None:

@@ -1,4 +1,4 @@
-"""Raw record values: the source's own columns in, the column `value` out."""
+"""Raw format: records are read with the columns of their source, and written from the column `value`."""
 
 from typing import TYPE_CHECKING
 

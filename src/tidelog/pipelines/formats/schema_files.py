@@ -7,13 +7,13 @@ from tidelog.pipelines.definition.model import Format, FormatKind
 from tidelog.pipelines.formats import FormatError
 
 
-def problem_of_schema_file(how: Format, file: Path) -> str | None:
+def problem_of_schema_file(format_: Format, file: Path) -> str | None:
     """The problem in one sentence; None if the file is valid."""
     try:
         content = file.read_bytes()
-        if how.kind is FormatKind.PROTOBUF:
-            _reject_bad_protobuf(file, how.message)
-        elif how.kind is FormatKind.JSON:
+        if format_.kind is FormatKind.PROTOBUF:
+            _reject_bad_protobuf(file, format_.message)
+        elif format_.kind is FormatKind.JSON:
             _reject_bad_json_schema(content)
         else:
             _reject_bad_avro(content)
