@@ -29,8 +29,9 @@ class TransactionLogValue(Message, versions="0-1", flexible="1+"):
     next_producer_id: int = int64(versions="1+", default=-1, tag=1)
     client_transaction_version: int = int16(versions="1+", tag=2)
     next_producer_epoch: int = int16(versions="1+", default=-1, tag=3)  # Kafka 4.3 declares it and never writes it
-    # Specific to Tidelog, skipped by Kafka: the last committed batch of a transaction group, the members that it
-    # commits now, and the epoch before a producer's own bump (KIP-360), which Kafka loses when the coordinator changes.
+    # Specific to Tidelog, skipped by Kafka: the last committed batch of a transaction group, the members that the
+    # current commit includes, and the epoch before a producer's own bump (KIP-360), which Kafka loses when the
+    # coordinator changes.
     group_batch_id: int = int64(versions="1+", default=-1, tag=10000)
     group_winners: Sequence[str] = array(string, versions="1+", tag=10001)
     last_producer_epoch: int = int16(versions="1+", default=-1, tag=10002)
