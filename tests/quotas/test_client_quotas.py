@@ -118,13 +118,13 @@ def test_connections_of_an_address_and_of_a_broker() -> None:
     rates = ConnectionRates(WINDOWS, table)
     table.replace(QuotaEntity(ip="10.0.0.1"), {CONNECTION_CREATION_RATE: 1})
     assert rates.is_active
-    assert [rates.of_address("10.0.0.1", 0) for _ in range(10)] == [0] * 10
-    assert rates.of_address("10.0.0.1", 0) > 0
-    assert rates.of_address("10.0.0.2", 0) == 0
+    assert [rates.record_for_address("10.0.0.1", 0) for _ in range(10)] == [0] * 10
+    assert rates.record_for_address("10.0.0.1", 0) > 0
+    assert rates.record_for_address("10.0.0.2", 0) == 0
     rates.reconfigure(2, {"CLIENTS": 1})
-    assert [rates.of_broker("CLIENTS", 0) for _ in range(10)] == [0] * 10
-    assert rates.of_broker("CLIENTS", 0) == pytest.approx(1)
-    assert rates.of_broker("BROKERS", 0) == 0
+    assert [rates.record_for_listener("CLIENTS", 0) for _ in range(10)] == [0] * 10
+    assert rates.record_for_listener("CLIENTS", 0) == pytest.approx(1)
+    assert rates.record_for_listener("BROKERS", 0) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rates of new connections: of a broker, of each listener, and of each address (ConnectionQuotas in Kafka, KIP-612)."""
+"""Connection creation rates of the broker, each listener and each address (Kafka: ConnectionQuotas, KIP-612)."""
 
 # Core: no clock, no I/O, no await. Times are in seconds of one monotonic clock.
 
@@ -12,6 +12,8 @@ UNLIMITED = 2**31 - 1
 
 
 class ConnectionRates:
+    """Both `record` methods take one new connection and return for how many seconds it is throttled."""
+
     def __init__(self, windows: Windows, table: QuotaTable | None = None) -> None:
         self._windows = windows
         self._table = QuotaTable() if table is None else table
@@ -26,17 +28,17 @@ class ConnectionRates:
         self._listener_bounds = {name: found for name, found in listener_bounds.items() if found < UNLIMITED}
 
     def use(self, table: QuotaTable) -> None:
-        """The quotas of addresses, which are known only later."""
+        """Set the quotas of addresses, which are read from the store after this object was created."""
         self._table = table
 
     @property
     def is_active(self) -> bool:
         return self._bound < UNLIMITED or bool(self._listener_bounds) or bool(self._table)
 
-    def of_address(self, ip: str, now_s: float) -> float:
-        """A new connection of an address: 0, or for how many seconds it is kept waiting before it is closed.
+    def record_for_address(self, ip: str, now_s: float) -> float:
+        """A throttled connection is refused: it is closed after this time.
 
-        A connection that is refused does not count: the address gets through again when its rate has gone down.
+        It is not counted, so that the address can connect again when its rate has fallen.
         """
         bound = self._table.connection_rate(ip)
         if bound is None:
@@ -52,11 +54,11 @@ class ConnectionRates:
             rate.record(-1, now_s)
         return min(throttle_s, self._windows.seconds)
 
-    def of_broker(self, listener: str, now_s: float) -> float:
-        """A new connection: for how many seconds it waits until it is served."""
+    def record_for_listener(self, listener: str, now_s: float) -> float:
+        """A throttled connection is muted for this time, then served."""
         return max(
-            _recorded(self._broker, self._bound, now_s),
-            _recorded(
+            _record(self._broker, self._bound, now_s),
+            _record(
                 self._listeners.setdefault(listener, SampledRate(*self._windows)),
                 self._listener_bounds.get(listener, UNLIMITED),
                 now_s,
@@ -64,7 +66,7 @@ class ConnectionRates:
         )
 
 
-def _recorded(rate: SampledRate, bound: float, now_s: float) -> float:
+def _record(rate: SampledRate, bound: float, now_s: float) -> float:
     if bound >= UNLIMITED:
         return 0.0
     rate.record(1, now_s)

@@ -1,4 +1,4 @@
-"""Rates over windows, and token buckets: what client quotas are measured with (Rate, TokenBucket in Kafka)."""
+"""Measures of client quotas: rate over sampled windows, and token bucket (Kafka: Rate, TokenBucket)."""
 
 # Core: no clock, no I/O, no await. Times are in seconds of one monotonic clock.
 
@@ -8,7 +8,7 @@ MIN_SPAN_S = 0.001
 
 
 class SampledRate:
-    """Amount per second over the last windows. A missing window counts as one in which nothing happened."""
+    """Amount per second over the last windows. A missing window counts as an empty one."""
 
     __slots__ = ("_total", "_window_s", "_windows", "_windows_kept", "used_at_s")
 
@@ -33,7 +33,7 @@ class SampledRate:
         return self._total / self._span_s(now_s)
 
     def throttle_s(self, bound: float, now_s: float) -> float:
-        """How long nothing may be recorded until the rate is within the bound again; 0 if it is."""
+        """Time without any amount until the rate is within the bound again; 0 if it is."""
         rate = self.per_second(now_s)
         if bound <= 0:
             return self._span_s(now_s)
@@ -57,13 +57,13 @@ class SampledRate:
 
 
 class TokenBucket:
-    """Tokens that come back at a rate, up to what all windows hold together (KIP-599)."""
+    """Token bucket (KIP-599): refilled at the rate of the quota, up to the amount of all windows together."""
 
     __slots__ = ("_tokens", "_updated_at_s", "_windows_s", "used_at_s")
 
     def __init__(self, windows_kept: int, window_s: float) -> None:
         self._windows_s = windows_kept * window_s
-        self._tokens: float | None = None  # full, whatever the rate
+        self._tokens: float | None = None  # None: full, which depends on the rate
         self._updated_at_s = 0.0
         self.used_at_s = 0.0
 
@@ -74,10 +74,10 @@ class TokenBucket:
         return min(self._tokens + rate * (now_s - self._updated_at_s), burst)
 
     def take(self, amount: float, rate: float, now_s: float) -> None:
-        """Take tokens, even more than there are."""
+        """Take tokens. The balance may become negative."""
         self._tokens = self.tokens(rate, now_s) - amount
         self._updated_at_s = self.used_at_s = now_s
 
     def throttle_s(self, rate: float, now_s: float) -> float:
-        """How long until there are tokens again; 0 if there are."""
+        """Time until the balance is no longer negative; 0 if it is not."""
         return max(-self.tokens(rate, now_s) / rate, 0.0)

@@ -109,7 +109,7 @@ class Acceptor:
             return None
         rates, now_s = self.registry.rates, self._clock.monotonic()
         if rates.is_active:
-            wait_s = rates.of_address(channel.peer_host, now_s)
+            wait_s = rates.record_for_address(channel.peer_host, now_s)
             if wait_s > 0:
                 return _Refused(channel, wait_s)
         is_inter_broker = listener_name in self._listeners_of_brokers
@@ -123,7 +123,7 @@ class Acceptor:
         connection = Connection(channel, self.dispatcher, self.registry, session)
         self.registry.add(connection)
         if rates.is_active and not is_inter_broker:
-            wait_s = rates.of_broker(listener_name, now_s)
+            wait_s = rates.record_for_listener(listener_name, now_s)
             if wait_s > 0:
                 connection.mute(wait_s)
         sasl = self._sasl.get(listener_name)
