@@ -1,6 +1,6 @@
 """Interface of coordinator state machines (Kafka: CoordinatorShard) and the effects of their steps.
 
-A step reads the state and returns effects: records to write, replies, timers. The shard appends the records as one
+A step reads the state and fills in its effects: records to write, replies, timers. The shard appends the records as one
 batch, then passes them to `replay`, the only place where durable state changes: loading the topic therefore restores
 the same state. Replies are sent when the records are committed.
 """
@@ -115,7 +115,7 @@ OnRejected: TypeAlias = Callable[[KafkaError, Effects], None]
 
 
 class StateMachine(Protocol):
-    """State of one partition of the topic. No clock, no I/O, no await."""
+    """State machine of one partition of an internal topic. No clock, no I/O, no await."""
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
         """Apply a record that was appended or loaded. Unreadable records are logged and skipped."""

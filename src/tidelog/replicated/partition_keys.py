@@ -4,23 +4,23 @@ import struct
 from functools import lru_cache
 from typing import Final
 
-_REMEMBERED_KEYS: Final = 65_536
-_MAX_CACHED_KEY_BYTES: Final = 256
-"""Longest key that is cached, so that clients with very long keys cannot fill the memory."""
+_MAX_CACHED_KEYS: Final = 65_536
+_MAX_CACHED_KEY_LENGTH: Final = 256
+"""Longest key that is cached, in characters, so that clients with very long keys cannot fill the memory."""
 _SIGN_BIT: Final = 1 << 31
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    if len(key) > _MAX_CACHED_KEY_BYTES:
+    if len(key) > _MAX_CACHED_KEY_LENGTH:
         return _partition_for(key, partition_count)
-    return _remembered_partition_for(key, partition_count)
+    return _cached_partition_for(key, partition_count)
 
 
 def _partition_for(key: str, partition_count: int) -> int:
     return _absolute(java_hash(key)) % partition_count
 
 
-_remembered_partition_for = lru_cache(maxsize=_REMEMBERED_KEYS)(_partition_for)
+_cached_partition_for = lru_cache(maxsize=_MAX_CACHED_KEYS)(_partition_for)
 
 
 def java_hash(text: str) -> int:

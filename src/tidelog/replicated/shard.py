@@ -7,7 +7,7 @@ watermark advances under the next leader.
 """
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 
@@ -38,17 +38,17 @@ from tidelog.storage.validation import AppendOrigin
 
 logger = logging.getLogger(__name__)
 
-_MOVED = (NotLeaderOrFollower, KafkaStorageError)
-_NOT_NOW = (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut, UnknownTopicOrPartition)
+_NOT_COORDINATOR_ERRORS = (NotLeaderOrFollower, KafkaStorageError)
+_NOT_AVAILABLE_ERRORS = (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut, UnknownTopicOrPartition)
 
 
 def as_coordinator_error(error: KafkaError) -> KafkaError:
-    """Other errors, such as a batch that is too large, are returned unchanged."""
+    """Error for clients after a failed append. Some stay as they are, such as that of a batch that is too large."""
     if is_transient(error):
         return CoordinatorNotAvailable(error.message)
-    if isinstance(error, _MOVED):
+    if isinstance(error, _NOT_COORDINATOR_ERRORS):
         return NotCoordinator(error.message)
-    if isinstance(error, _NOT_NOW):
+    if isinstance(error, _NOT_AVAILABLE_ERRORS):
         return CoordinatorNotAvailable(error.message)
     return error
 
@@ -58,8 +58,8 @@ M = TypeVar("M", bound=StateMachine)
 GRACE_AFTER_FENCING_S = 5.0
 """Extra time for timers that were due while this broker was suspended: it rejected heartbeats meanwhile."""
 
-GATHERED_LIMIT_BYTES = 64 * 1024
-"""Maximum size of a shared batch. Further steps of the same turn start another one."""
+MAX_SHARED_BATCH_BYTES = 64 * 1024
+"""Maximum size of a batch that steps share. Further steps of the same turn start another one."""
 
 
 class ShardState(Enum):
@@ -81,6 +81,8 @@ class ShardContext(NamedTuple):
 
 
 class Shard(Generic[M]):
+    """One partition that this broker leads. `perform` and `perform_batched` run the steps of its machine."""
+
     __slots__ = (
         "_batch_room_bytes",
         "_batched",
@@ -106,10 +108,10 @@ class Shard(Generic[M]):
         self.context = context
         self._commits = Commits(context.replies.give)
         self._batched: Effects | None = None
-        """Batched steps of this event loop turn, appended together at its end."""
+        """Effects of the batched steps of this event loop turn, appended together at its end."""
         self._batch_room_bytes = 0
         self._written_end = 0
-        """The machine has replayed all records before this offset."""
+        """End offset of the last batch that was appended or loaded."""
         self._timers: dict[Hashable, _Timer] = {}
         self._postponed: dict[Hashable, None] = {}
         """Timers that were due while this broker could not act as leader."""
@@ -123,7 +125,7 @@ class Shard(Generic[M]):
     # ---- load and unload
 
     def activate(self, loaded_end: int) -> None:
-        """All records before this offset were replayed. They are committed when the high watermark reaches it."""
+        """All records before `loaded_end` were replayed. They are committed when the high watermark reaches it."""
         assert self.state is ShardState.LOADING, "a shard is loaded once in a leadership (R10)"
         self.state = ShardState.ACTIVE
         self._written_end = loaded_end
@@ -133,7 +135,7 @@ class Shard(Generic[M]):
         self.state = ShardState.FAILED
 
     def leave(self) -> None:
-        """Another broker is the coordinator now."""
+        """This broker is no longer the coordinator: fail all replies and unload the machine."""
         was_active, self.state = self.state is ShardState.ACTIVE, ShardState.LEFT
         self._stop_waiting()
         for timer in self._timers.values():
@@ -206,7 +208,7 @@ class Shard(Generic[M]):
         if batched is None:
             self._batched = effects
             max_message_bytes = self.partition.log.settings.max_message_bytes
-            self._batch_room_bytes = min(GATHERED_LIMIT_BYTES, max_message_bytes // 2)
+            self._batch_room_bytes = min(MAX_SHARED_BATCH_BYTES, max_message_bytes // 2)
             self.context.at_end_of_turn(self._write_batched)
         else:
             batched.records += effects.records
@@ -226,7 +228,7 @@ class Shard(Generic[M]):
 
     def _carry_out(self, effects: Effects) -> None:
         responses = effects.responses
-        on_rejected, effects.on_rejected = effects.on_rejected, None  # its traceback may refer to the effects
+        on_rejected, effects.on_rejected = effects.on_rejected, None  # breaks a cycle: it may refer to the effects
         if effects.records:
             try:
                 self._append(batch_of(effects))
@@ -237,7 +239,7 @@ class Shard(Generic[M]):
                 responses = [
                     ReplyOutcome(each.reply, UnknownServerError("the coordinator failed")) for each in responses
                 ]
-        elif not effects.is_read_of_state:
+        elif not effects.is_read_of_state:  # the replies depend on nothing that may be lost
             self.context.replies.give(responses)
             responses = []
         self._set_timers(effects)
@@ -289,9 +291,7 @@ class Shard(Generic[M]):
 
     # ---- commits
 
-    def _await_commit(
-        self, responses: list[ReplyOutcome], after_commit: "list[Callable[[], None]] | tuple[()]"
-    ) -> None:
+    def _await_commit(self, responses: list[ReplyOutcome], after_commit: Sequence[Callable[[], None]]) -> None:
         due_s = self.context.clock.monotonic() + self.context.commit_timeout_ms() / 1000
         self._commits.add(Uncommitted(self._written_end, responses, after_commit, due_s))
         self._commits.finish(self._high_watermark)
@@ -316,7 +316,7 @@ class Shard(Generic[M]):
         if waiting is not None:
             waiting.abandon()
 
-    def has_waited_enough(self) -> bool:
+    def is_wait_over(self) -> bool:
         return self._commits.is_due(self._high_watermark()) or bool(self._postponed and self.is_acting)
 
     def on_wait_over(self) -> None:
@@ -342,7 +342,7 @@ class Shard(Generic[M]):
                 self._timers[key] = _Timer(self, key, wanted.delay_ms / 1000)
 
     def on_timer(self, timer: "_Timer") -> None:
-        """Ignores a timer that was replaced at the moment it was due."""
+        """Run the timer, unless it was replaced at the moment it was due."""
         key = timer.key
         if self._timers.get(key) is not timer:
             return
@@ -382,7 +382,7 @@ class _Wait(DelayedOperation):
         self._shard = shard
 
     def is_satisfied(self, changed: Watchers) -> bool:
-        return self._shard.has_waited_enough()
+        return self._shard.is_wait_over()
 
     def on_completed(self) -> None:
         self._shard.on_wait_over()
