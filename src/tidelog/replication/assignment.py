@@ -7,11 +7,12 @@ from typing import NamedTuple
 from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid
 
 NO_EPOCH_CHECK = -1
+"""Leader epoch of a StopReplica that is valid in any leader epoch (Kafka: LeaderAndIsr.NoEpoch)."""
 EPOCH_DURING_DELETE = -2
-"""KIP-570: the leader epoch of a StopReplica for a topic that is being deleted. It overrides every other epoch."""
+"""Leader epoch of a StopReplica for a topic that is being deleted; it overrides every other epoch (KIP-570)."""
 
 LOGGED_ONE_BY_ONE = 10
-"""Up to so many partitions that change in one step are logged with one line each; more get one summary line."""
+"""Maximum number of partitions that change in one step and get a log line each; more get one summary line."""
 
 
 class PartitionAssignment(NamedTuple):
@@ -24,7 +25,7 @@ class PartitionAssignment(NamedTuple):
     leader_epoch: int
     in_sync_replicas: tuple[BrokerId, ...]
     version: int
-    """Version of the partition's state node in the store; a compare-and-set must name it."""
+    """Version of the partition's state node in the store (Kafka: partition epoch); a compare-and-set must name it."""
     replicas: tuple[BrokerId, ...]
     adding_replicas: tuple[BrokerId, ...] = ()
     removing_replicas: tuple[BrokerId, ...] = ()

@@ -69,7 +69,7 @@ class PartitionContext:
         self.lag_time_max_ms = lag_time_max_ms
         self.propose = propose
         self.store = store
-        """If the session with the store may have ended, another broker may lead this broker's partitions."""
+        """The current store. Once its session may have ended, other brokers may lead this broker's partitions."""
         self.is_suspended = False
         """The session may have ended, and the partitions have been suspended."""
         self.peers = Peers()
@@ -140,7 +140,7 @@ class Partition:
         context, log, earlier = self._context, self.log, self.role
         assert assignment.leader == context.broker_id, "only the assigned leader leads (R8)"
         now_ms, leader_before = context.now_ms(), self.leader_id
-        self._assume_role(assignment)
+        self._apply_assignment(assignment)
         log.leader_epochs.assign(assignment.leader_epoch, log.log_end_offset)
         leader = PartitionLeader(
             assignment,
@@ -165,7 +165,7 @@ class Partition:
 
     def become_follower(self, assignment: PartitionAssignment) -> None:
         """R9. Waiting requests fail, so that their clients look for the new leader."""
-        self._assume_role(assignment)
+        self._apply_assignment(assignment)
         is_in_sync = self._context.broker_id in assignment.in_sync_replicas
         self.role = PartitionFollower(self.log, assignment.leader_epoch, is_assigned_in_sync=is_in_sync)
         self._wake_all_watchers()
@@ -175,7 +175,7 @@ class Partition:
         is_in_sync = isinstance(self.role, PartitionFollower) and self.role.is_in_sync
         self.role = PartitionFollower(self.log, self.leader_epoch, is_assigned_in_sync=is_in_sync)
 
-    def _assume_role(self, assignment: PartitionAssignment) -> None:
+    def _apply_assignment(self, assignment: PartitionAssignment) -> None:
         assert assignment.leader_epoch > self.leader_epoch, "epochs only grow (R7)"
         self.role = self.leader = None
         self.leader_id = assignment.leader
@@ -233,7 +233,7 @@ class Partition:
         return self.leader is not None and self._context.store().is_session_alive
 
     def require_leader_for_reading(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLeader:
-        """Also while suspended: committed records stay committed under any later leader."""
+        """The leader, also while suspended: committed records stay committed under any later leader."""
         leader = self.role
         if not isinstance(leader, PartitionLeader) or (
             current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != leader.leader_epoch
@@ -283,7 +283,7 @@ class Partition:
         may_block: bool = False,
         recorded_at_ms: int | None = None,
     ) -> PartitionData:
-        """A replica's half of a Fetch (R15 to R17, R39): check the reader, compare epochs, record progress, read.
+        """One partition of a Fetch (R15 to R17, R39): check the reader, compare epochs, record progress, read.
 
         Followers read from the leader. Consumers read from any replica, up to its own high watermark, unless the leader
         names a replica that is nearer to them (R23).
@@ -337,8 +337,9 @@ class Partition:
         """Whether `fetch_records` would return what the reader waits for, or raise; decided without a read."""
         role, log = self.leader if params.is_follower else self.role, self.log
         if isinstance(role, PartitionLeader):
-            is_due = request.high_watermark < log.high_watermark  # the follower has named its own (KIP-1166, R23)
-            if params.is_follower and (is_due or params.replica_id not in role.followers):
+            # A follower names its own high watermark (KIP-1166, R23).
+            has_newer_high_watermark = request.high_watermark < log.high_watermark
+            if params.is_follower and (has_newer_high_watermark or params.replica_id not in role.followers):
                 return True
         elif role is None or params.fetch_only_leader:
             return True
@@ -348,7 +349,7 @@ class Partition:
         return request.fetch_offset < end or request.fetch_offset > log.log_end_offset
 
     def on_consumer_waits(self) -> None:
-        """A consumer waits for records of this follower: high watermarks are needed at once (R23)."""
+        """A consumer waits for records at this follower, so new high watermarks are needed at once (R23)."""
         role = self.role
         if isinstance(role, PartitionFollower) and role.on_consumer_waits() and self.on_high_watermark_wanted:
             self.on_high_watermark_wanted()
@@ -414,7 +415,7 @@ class Partition:
         log = self.log
         start_before, end_before, committed_before = log.log_start_offset, log.log_end_offset, log.high_watermark
         log.truncate_fully_and_start_at(offset)
-        if offset < end_before:  # else the leader's log starts behind this one: retention, not loss
+        if offset < end_before:  # else the leader's log starts after the end of this one: retention, not loss
             self._context.traffic.count_truncated(end_before, committed_before, max(offset, start_before))
         self._wake_all_watchers()
 
@@ -425,7 +426,7 @@ class Partition:
     # ---- DeleteRecords
 
     def delete_records_before(self, offset: int) -> int:
-        """Advance the log start offset; followers do the same. Returns the target of `low_watermark`.
+        """Advance the log start offset; followers do the same. Returns the offset that `low_watermark` has to reach.
 
         An offset of -1 means the high watermark.
         """
@@ -449,7 +450,7 @@ class Partition:
 
     @property
     def is_leader(self) -> bool:
-        """Also while suspended."""
+        """Whether the controller made this broker the leader; also while suspended."""
         return isinstance(self.role, PartitionLeader)
 
     @property

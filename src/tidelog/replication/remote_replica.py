@@ -49,17 +49,21 @@ class RemoteReplica:
         self.in_sync_epoch = in_sync_epoch
         """Broker epoch last known to hold all committed records: from the partition state, or seen here (R41).
 
-        It stays true while the replica is in sync, because the high watermark does not pass it.
+        It stays valid while the replica is in sync, because the high watermark does not pass its log end offset.
         """
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.inherited_end_offset = UNKNOWN_OFFSET
         """Its log end offset in an earlier leader epoch; only for reports."""
         self.caught_up_ms = now_ms if is_in_sync else NEVER_MS
+        """Last time at which it had all records of the leader (Kafka: lastCaughtUpTimeMs)."""
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
+        """Log end offset of the leader at the last fetch (Kafka: lastFetchLeaderLogEndOffset)."""
         self.is_listed_at_end = False
+        """It is in the leader's list of followers that are at the log end."""
         self.out_since_ms = NEVER_MS if is_in_sync else now_ms
+        """Time at which it left the ISR; only for reports, like `left_because`."""
         self.left_because = "" if is_in_sync else "not in sync when this leader was elected"
 
     @property
@@ -80,7 +84,7 @@ class RemoteReplica:
 
     @property
     def incarnation(self) -> int:
-        """Broker epoch to record as in sync; NO_INCARNATION if the one that fetches was never seen in sync."""
+        """Broker epoch to store as in sync; NO_INCARNATION if the one that fetches was never seen in sync."""
         if self.in_sync_epoch != UNKNOWN_BROKER_EPOCH or self.broker_epoch == UNKNOWN_BROKER_EPOCH:
             return self.in_sync_epoch
         return NO_INCARNATION
@@ -103,13 +107,14 @@ class RemoteReplica:
         self.leader_end_at_fetch = leader_end_offset
 
     def on_incarnation(self, broker_epoch: int) -> None:
-        """The broker restarted: records that it had before may be lost."""
+        """It fetches with another broker epoch: the broker restarted, and records that it had before may be lost."""
         if self.broker_epoch != UNKNOWN_BROKER_EPOCH:
             self.log_end_offset = self.log_start_offset = self.leader_end_at_fetch = UNKNOWN_OFFSET
             self.fetched_ms = NEVER_MS
         self.broker_epoch = broker_epoch
 
     def leave(self, reason: str, now_ms: int) -> None:
+        """It leaves the ISR."""
         self.left_because = reason
         self.out_since_ms = now_ms
 
