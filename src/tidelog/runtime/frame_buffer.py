@@ -32,7 +32,7 @@ class FrameBuffer:
 
     @property
     def has_bytes(self) -> bool:
-        """Bytes are kept between two wake-ups: a partial frame, or frames that wait for their turn."""
+        """Whether bytes are kept between two wake-ups: a partial frame, or frames that are not delivered yet."""
         return self._kept is not None or len(self._partial_frame) > 0
 
     @property
@@ -81,7 +81,7 @@ class FrameBuffer:
         if self.start + needed <= len(buffer):
             self.frame_end = self.start + needed if pending >= LENGTH_BYTES else 0
             return buffer
-        target = buffer if needed <= len(buffer) else self._larger(buffer, needed, pending)
+        target = buffer if needed <= len(buffer) else self._larger_buffer(buffer, needed, pending)
         if target is buffer and self.start == 0:
             return buffer
         target[:pending] = memoryview(buffer)[self.start : self.filled]
@@ -90,12 +90,12 @@ class FrameBuffer:
             self._buffers.give_back(buffer)
         return target
 
-    def _larger(self, buffer: bytearray, needed: int, pending: int) -> bytearray:
+    def _larger_buffer(self, buffer: bytearray, needed: int, pending: int) -> bytearray:
         """A buffer for a large frame: a spare one or, when this one is full, one twice as large."""
         spare = self._buffers.take_large(needed)
         if spare is not None:
             return spare
-        return buffer if pending < len(buffer) else bytearray(min(_in_whole_buffers(needed), 2 * len(buffer)))
+        return buffer if pending < len(buffer) else bytearray(min(_rounded_up_to_buffers(needed), 2 * len(buffer)))
 
     def keep_rest(self, buffer: bytearray) -> None:
         """Keep the partial frame: a short one as a copy, a long one in its buffer while memory is ample."""
@@ -119,11 +119,11 @@ class FrameBuffer:
         return smaller
 
     def discard(self) -> None:
-        """The connection is closed: what was not delivered never will be."""
+        """The connection is closed: drop the bytes that were not delivered."""
         self._kept, self._partial_frame = None, b""
         self.start = self.filled = 0
 
 
-def _in_whole_buffers(size_bytes: int) -> int:
+def _rounded_up_to_buffers(size_bytes: int) -> int:
     """Round up, so that the buffer also fits a next frame that is a little larger."""
     return -(-size_bytes // BUFFER_BYTES) * BUFFER_BYTES

@@ -112,7 +112,7 @@ AcceptChannel: TypeAlias = Callable[[Channel], FrameReceiver | None]
 
 
 class Tls(Protocol):
-    """TLS of a listener, or of connections to one. The contexts change when certificates are exchanged."""
+    """TLS of a listener, or of connections to one. The contexts change when certificates are reloaded."""
 
     @property
     def server_context(self) -> ssl.SSLContext: ...

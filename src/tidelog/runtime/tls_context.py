@@ -1,4 +1,4 @@
-"""TLS contexts made of settings: certificates from PEM or PKCS#12, protocol versions, ciphers (SslFactory)."""
+"""TLS contexts from settings: certificates in PEM or PKCS#12, protocol versions, ciphers (Kafka: SslFactory)."""
 
 import logging
 import os
@@ -37,7 +37,7 @@ class KeyMaterial(NamedTuple):
 
 
 def server_context(settings: SslSettings) -> ssl.SSLContext:
-    """Raises BadKeyMaterial."""
+    """Context of a listener. Raises BadKeyMaterial."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     _configure(context, settings)
@@ -46,7 +46,7 @@ def server_context(settings: SslSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: SslSettings) -> ssl.SSLContext:
-    """Raises BadKeyMaterial."""
+    """Context of outgoing connections. Raises BadKeyMaterial."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
     _configure(context, settings)
@@ -57,12 +57,12 @@ def _configure(context: ssl.SSLContext, settings: SslSettings) -> None:
     material = load_key_material(settings)
     versions = _versions(settings)
     context.minimum_version, context.maximum_version = VERSIONS[versions[0]], VERSIONS[versions[-1]]
-    older = [_openssl_name(suite) for suite in settings.ssl_cipher_suites if not suite.startswith(TLS_1_3_SUITES)]
-    if older:
+    suites = [_openssl_name(suite) for suite in settings.ssl_cipher_suites if not suite.startswith(TLS_1_3_SUITES)]
+    if suites:  # `set_ciphers` does not apply to those of TLS 1.3
         try:
-            context.set_ciphers(":".join(older))
+            context.set_ciphers(":".join(suites))
         except ssl.SSLError as error:
-            raise BadKeyMaterial(f"ssl.cipher.suites: OpenSSL knows none of {', '.join(older)}") from error
+            raise BadKeyMaterial(f"ssl.cipher.suites: OpenSSL knows none of {', '.join(suites)}") from error
     if material.trusted is None:
         context.load_default_certs()
     else:
@@ -72,14 +72,14 @@ def _configure(context: ssl.SSLContext, settings: SslSettings) -> None:
 
 
 def _versions(settings: SslSettings) -> list[str]:
-    """TLS 1.3 needs one of its suites in the list, and TLS 1.2 one of the others."""
+    """Enabled versions, oldest first, that have a suite in `ssl.cipher.suites`: TLS 1.3 and TLS 1.2 share none."""
     suites = settings.ssl_cipher_suites
-    newer = [suite for suite in suites if suite.startswith(TLS_1_3_SUITES)]
-    possible = {"TLSv1.2": not suites or len(newer) < len(suites), "TLSv1.3": not suites or bool(newer)}
-    found = sorted(version for version in settings.ssl_enabled_protocols if possible[version])
-    if not found:
+    tls_1_3 = [suite for suite in suites if suite.startswith(TLS_1_3_SUITES)]
+    possible = {"TLSv1.2": not suites or len(tls_1_3) < len(suites), "TLSv1.3": not suites or bool(tls_1_3)}
+    versions = sorted(version for version in settings.ssl_enabled_protocols if possible[version])
+    if not versions:
         raise BadKeyMaterial("ssl.cipher.suites has no suite for a version in ssl.enabled.protocols")
-    return found
+    return versions
 
 
 def _openssl_name(suite: str) -> str:
@@ -100,7 +100,7 @@ def _load_trusted(context: ssl.SSLContext, trusted: bytes, settings: SslSettings
 
 
 def _load_key(context: ssl.SSLContext, material: KeyMaterial, settings: SslSettings) -> None:
-    """OpenSSL reads keys from files only: a file in memory, which nobody else can open by a name."""
+    """Uses a file in memory: OpenSSL reads keys from files only, and no other process can open this one by name."""
     place = settings.ssl_keystore_location or "ssl.keystore.key"
     descriptor = os.memfd_create("tidelog-key", os.MFD_CLOEXEC)
     try:
@@ -174,9 +174,9 @@ def _read_pkcs12(path: str, data: bytes, password: str | None) -> KeyMaterial:
 
 
 def check_certificates(settings: BrokerSettings, changed: Mapping[str, str]) -> None:
-    """Raises InvalidRequest if a listener could not be used with these settings of listeners."""
-    named = map(split_listener_name, changed)
-    listeners = {found[0] for found in named if found is not None and found[1].startswith("ssl.")}
+    """Raises InvalidRequest if a listener cannot use its changed `ssl.` settings."""
+    split_names = map(split_listener_name, changed)
+    listeners = {split[0] for split in split_names if split is not None and split[1].startswith("ssl.")}
     wanted = replace(settings, listener_overrides={**settings.listener_overrides, **changed})
     for listener in sorted(listeners):
         try:
@@ -186,7 +186,7 @@ def check_certificates(settings: BrokerSettings, changed: Mapping[str, str]) -> 
 
 
 class ClientTls:
-    """TLS of connections of one client. It has no server side."""
+    """TLS of the connections of one client, which accepts none."""
 
     def __init__(self, settings: SslSettings) -> None:
         """Raises BadKeyMaterial."""
@@ -197,13 +197,13 @@ class ClientTls:
 class ListenerTls:
     """TLS of one listener, and of connections to the same listener of other brokers.
 
-    A changed file or setting gives new connections a new context. One that cannot be used is logged, and the context
-    before stays.
+    After a change of a file or setting, new connections use a new context. If it cannot be created, this is logged, and
+    the previous one stays in use.
     """
 
     def __init__(self, settings: SslSettings) -> None:
         """Raises BadKeyMaterial."""
-        _warn_of_readable_key(settings.ssl_keystore_location)
+        _warn_if_key_is_readable(settings.ssl_keystore_location)
         self._settings = settings
         self._stamps = _stamps(settings)
         self._server = server_context(settings)
@@ -211,35 +211,35 @@ class ListenerTls:
 
     @property
     def server_context(self) -> ssl.SSLContext:
-        self._follow_files()
+        self._reload_changed_files()
         return self._server
 
     @property
     def client_context(self) -> ssl.SSLContext:
-        self._follow_files()
+        self._reload_changed_files()
         return self._client
 
     def reconfigure(self, settings: SslSettings) -> None:
         if settings != self._settings:
             self._replace(settings, _stamps(settings))
 
-    def _follow_files(self) -> None:
+    def _reload_changed_files(self) -> None:
         stamps = _stamps(self._settings)
         if stamps != self._stamps:
             self._replace(self._settings, stamps)
 
     def _replace(self, settings: SslSettings, stamps: "_Stamps") -> None:
-        self._stamps = stamps  # also if it fails: until the next change there is nothing new to try
+        self._stamps = stamps  # even if it fails: retrying is useless until the next change
         try:
             server, client = server_context(settings), client_context(settings)
         except BadKeyMaterial as error:
-            logger.error("cannot exchange certificates, the earlier ones stay in use reason=%s", error)
+            logger.error("cannot reload certificates, the previous ones stay in use reason=%s", error)
             return
         self._settings, self._server, self._client = settings, server, client
-        logger.info("certificates exchanged for new connections key_store=%s", settings.ssl_keystore_location or "-")
+        logger.info("certificates reloaded for new connections key_store=%s", settings.ssl_keystore_location or "-")
 
 
-def _warn_of_readable_key(path: str | None) -> None:
+def _warn_if_key_is_readable(path: str | None) -> None:
     with suppress(OSError):
         if path and os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
             logger.warning("key can be read by others; protect it with chmod 600 file=%s", path)
@@ -249,7 +249,7 @@ _Stamps = tuple[tuple[int, int, int] | None, ...]
 
 
 def _stamps(settings: SslSettings) -> _Stamps:
-    """What changes when one of the files does."""
+    """Stamp of each file: modification time, size and inode."""
     return tuple(_stamp(path) for path in (settings.ssl_keystore_location, settings.ssl_truststore_location))
 
 

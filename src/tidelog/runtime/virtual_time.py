@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 EPOCH_MS = 1_700_000_000_000
-"""Wall time at the begin of virtual time."""
+"""Wall time at the start of virtual time."""
 
 MAX_TURNS_PER_INSTANT = 100_000
 MIN_CANCELLED_TIMERS = 200
@@ -66,7 +66,7 @@ class VirtualHandle:
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
-    """For code whose I/O goes through simulated seams; without real sockets and threads.
+    """Event loop for code whose I/O is simulated: it has no sockets and no threads.
 
     Unlike asyncio's loops it runs timers of one instant in the order in which they were set.
     """
@@ -187,7 +187,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         """There are no files to poll."""
 
     def _write_to_self(self) -> None:
-        """There is no system call to wake."""
+        """There is no system call to interrupt."""
 
 
 class VirtualClock:
