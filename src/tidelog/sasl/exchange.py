@@ -1,25 +1,25 @@
-"""Server side of a SASL mechanism: what a login needs of it."""
+"""Interface of the server side of a SASL mechanism (Kafka: SaslServer)."""
 
 from typing import Protocol
 
 
 class SaslFailure(Exception):
-    """The login failed. Clients are told `reason_for_client`; None: only that the credentials are invalid."""
+    """The login failed. Clients get `reason_for_client`; if it is None, only that the credentials are invalid."""
 
-    def __init__(self, reason: str, *, is_told: bool = False, told: str | None = None) -> None:
+    def __init__(self, reason: str, *, is_for_client: bool = False, reason_for_client: str | None = None) -> None:
         super().__init__(reason)
-        self.reason_for_client = reason if is_told else told
+        self.reason_for_client = reason if is_for_client else reason_for_client
 
 
 class ServerExchange(Protocol):
-    """Messages of one login. Complete when `is_complete`."""
+    """Exchange of messages of one login. The client is authenticated when `is_complete`."""
 
     is_complete: bool
     user: str
-    """As the client claims; proved when the exchange is complete."""
+    """Name that the client claims; proved when the exchange is complete."""
     expires_at_ms: int | None
     """When the credential expires, if it does."""
 
     def evaluate(self, message: bytes, now_ms: int) -> bytes:
-        """The next message of the server. Raises SaslFailure."""
+        """Next message of the server, in response to one of the client. Raises SaslFailure."""
         ...

@@ -42,7 +42,7 @@ class OAuthBearerServer:
 
     def evaluate(self, message: bytes, now_ms: int) -> bytes:
         if self._failure is not None:  # whatever the client sends; it should be one byte
-            raise SaslFailure(self._failure, told=INVALID_TOKEN)
+            raise SaslFailure(self._failure, reason_for_client=INVALID_TOKEN)
         match = _FIRST.fullmatch(message.decode(errors="replace"))
         if match is None:
             raise SaslFailure("Invalid OAUTHBEARER client first message")
@@ -61,7 +61,7 @@ class OAuthBearerServer:
             raise SaslFailure(
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different"
                 f" from the token's principal name ({token.principal})",
-                is_told=True,
+                is_for_client=True,
             )
         self.is_complete, self.expires_at_ms = True, token.expires_at_ms
         return b""

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802): credentials, and both sides of the exchange.
 
-The server needs no key derivation: it stores what PBKDF2 gave when the password was set. Clients derive keys, which
-takes milliseconds, between two calls.
+The server derives no keys: it stores those that were derived (PBKDF2) when the password was set. Clients do, and it
+takes milliseconds: `ScramClient` leaves it to its caller, between two calls.
 """
 
 import base64
@@ -28,11 +28,11 @@ _CLIENT_FIRST = re.compile(
 )
 _BASE64 = r"[A-Za-z0-9+/]*={0,2}"
 _CLIENT_FINAL = re.compile(
-    rf"(?P<unproved>c=(?P<binding>{_BASE64}),r=(?P<nonce>[!-+\--~]+)(?:,(?!p=).*)?),p=(?P<proof>{_BASE64})"
+    rf"(?P<without_proof>c=(?P<binding>{_BASE64}),r=(?P<nonce>[!-+\--~]+)(?:,(?!p=).*)?),p=(?P<proof>{_BASE64})"
 )
 _SERVER_FIRST = re.compile(rf"r=(?P<nonce>[!-+\--~]+),s=(?P<salt>{_BASE64}),i=(?P<iterations>[0-9]{{1,9}})(?:,.*)?")
 _SERVER_FINAL = re.compile(rf"(?:e=(?P<error>[^,]*)|v=(?P<signature>{_BASE64}))(?:,.*)?")
-_CREDENTIAL = re.compile(r"(?P<name>[a-z_]+)=(?P<value>[^,]+)")
+_CREDENTIAL_FIELD = re.compile(r"(?P<name>[a-z_]+)=(?P<value>[^,]+)")
 
 
 class ScramMechanism(NamedTuple):
@@ -43,7 +43,7 @@ class ScramMechanism(NamedTuple):
     key_bytes: int
 
     def derive(self, password: str, salt: bytes, iterations: int) -> bytes:
-        """PBKDF2 (`Hi` in the RFC). Takes milliseconds, and releases the interpreter."""
+        """Salted password by PBKDF2 (`Hi` in the RFC). Takes milliseconds, and releases the GIL."""
         return hashlib.pbkdf2_hmac(self.hash_name, password.encode(), salt, iterations)
 
     def hmac(self, key: bytes, text: bytes) -> bytes:
@@ -64,7 +64,7 @@ SCRAM_TYPES = {each.type: each for each in (SHA_256, SHA_512)}
 
 
 class ScramCredential(NamedTuple):
-    """What a server stores of a password."""
+    """Credential that a server stores instead of a password."""
 
     salt: bytes
     stored_key: bytes
@@ -75,7 +75,7 @@ class ScramCredential(NamedTuple):
         return f"ScramCredential(iterations={self.iterations})"
 
     def to_text(self) -> str:
-        """As Kafka's ZooKeeper mode stores it."""
+        """Text in the store, as in Kafka's ZooKeeper mode (Kafka: ScramCredentialUtils)."""
         salt, stored, server = (
             base64.b64encode(each).decode() for each in (self.salt, self.stored_key, self.server_key)
         )
@@ -86,7 +86,7 @@ class ScramCredential(NamedTuple):
         """Raises ValueError."""
         found = {}
         for part in text.split(","):
-            match = _CREDENTIAL.fullmatch(part)
+            match = _CREDENTIAL_FIELD.fullmatch(part)
             if match is None:
                 raise ValueError("not a SCRAM credential")
             found[match["name"]] = match["value"]
@@ -102,17 +102,16 @@ class ScramCredential(NamedTuple):
 def decoy_credential(
     mechanism: ScramMechanism, secret: bytes, user: str, iterations: int = DEFAULT_ITERATIONS
 ) -> ScramCredential:
-    """For a user who does not exist: always the same salt, in Kafka's form, so that nobody can tell.
+    """Credential for a user who does not exist, so that clients cannot find out: the salt is always the same.
 
-    No password fits, for nobody knows a key whose hash is the stored key.
+    No password matches, because nobody knows a key whose hash is the stored key.
     """
     digest = hmac.digest(secret, f"{mechanism.name}\0{user}".encode(), "sha512")
-    salt = _base36(int.from_bytes(digest[:17], "big") >> 6)
-    return ScramCredential(salt, digest[: mechanism.key_bytes], digest[: mechanism.key_bytes], iterations)
+    return ScramCredential(new_salt(digest), digest[: mechanism.key_bytes], digest[: mechanism.key_bytes], iterations)
 
 
 def new_salt(random_bytes: bytes) -> bytes:
-    """130 random bits, of 17 bytes, as Kafka writes them."""
+    """130 random bits in base 36, as in Kafka. Needs 17 random bytes."""
     return _base36(int.from_bytes(random_bytes[:17], "big") >> 6)
 
 
@@ -125,7 +124,7 @@ def _base36(number: int) -> bytes:
 
 
 class ScramServer:
-    """Answers a client. An unknown user fails only at the end, like a wrong password."""
+    """Server side of one exchange. An unknown user fails only at the end, like a wrong password."""
 
     def __init__(
         self,
@@ -157,15 +156,15 @@ class ScramServer:
         match = _CLIENT_FIRST.fullmatch(text)
         if match is None:
             raise SaslFailure("Invalid SCRAM client first message format")
-        self.user = _name(match["name"])
-        authorization_id = _name(match["authzid"] or "")
+        self.user = _unescaped(match["name"])
+        authorization_id = _unescaped(match["authzid"] or "")
         if authorization_id and authorization_id != self.user:
             raise SaslFailure(
                 "Authentication failed: Client requested an authorization id that is different from username",
-                is_told=True,
+                is_for_client=True,
             )
         found = self._credential_of(self.user)
-        decoy = self._decoy_of(self.user)  # also for known users, who would be faster otherwise
+        decoy = self._decoy_of(self.user)  # for known users, too: otherwise they would be faster
         self._is_known = found is not None and found.iterations >= MIN_ITERATIONS
         self._credential = credential = found if found is not None and self._is_known else decoy
         self._first, self._nonce = match, match["nonce"] + self._nonce
@@ -179,29 +178,32 @@ class ScramServer:
             raise SaslFailure("Invalid SCRAM client final message format")
         if match["nonce"] != self._nonce:
             raise SaslFailure("Invalid client nonce in the final client message.")
-        if _decoded(match["binding"]) != first["gs2"].encode():
+        if _decode_base64(match["binding"]) != first["gs2"].encode():
             raise SaslFailure("Invalid channel binding in the final client message.")
-        signed = f"{first['bare']},{self._server_first},{match['unproved']}".encode()
-        signature = mechanism.hmac(credential.stored_key, signed)
-        proof = _decoded(match["proof"])
-        key = bytes(one ^ other for one, other in zip(proof, signature, strict=False))
-        is_proved = hmac.compare_digest(mechanism.hash(key), credential.stored_key)
+        auth_message = f"{first['bare']},{self._server_first},{match['without_proof']}".encode()
+        signature = mechanism.hmac(credential.stored_key, auth_message)
+        proof = _decode_base64(match["proof"])
+        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=False))
+        is_proved = hmac.compare_digest(mechanism.hash(client_key), credential.stored_key)
         if not is_proved or len(proof) != mechanism.key_bytes or not self._is_known:
             raise SaslFailure("Invalid client credentials")
         self.is_complete = True
-        server_signature = mechanism.hmac(credential.server_key, signed)
+        server_signature = mechanism.hmac(credential.server_key, auth_message)
         return b"v=" + base64.b64encode(server_signature)
 
 
 class KeyDerivation(NamedTuple):
-    """What a server asks a client to derive."""
+    """Parameters from the server with which the client derives the salted password."""
 
     salt: bytes
     iterations: int
 
 
 class ScramClient:
-    """`first_message`, `on_server_first`, `final_message` with the derived key, `on_server_final`."""
+    """Client side of one exchange, in this order.
+
+    `first_message`, `on_server_first`, `final_message` with the salted password, `on_server_final`.
+    """
 
     def __init__(self, mechanism: ScramMechanism, user: str, nonce: str) -> None:
         self._mechanism = mechanism
@@ -209,7 +211,7 @@ class ScramClient:
         self._bare = f"n={name},r={nonce}"
         self._nonce = nonce
         self._server_first = ""
-        self._expected = b""
+        self._expected_signature = b""
 
     @property
     def first_message(self) -> bytes:
@@ -223,28 +225,30 @@ class ScramClient:
             raise SaslFailure("the server sent an invalid first SCRAM message")
         iterations = int(match["iterations"])
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS_OF_CLIENTS:
-            raise SaslFailure(f"the server asks for {iterations} iterations; {MIN_ITERATIONS} is the least")
+            raise SaslFailure(
+                f"the server asks for {iterations} iterations, not {MIN_ITERATIONS} to {MAX_ITERATIONS_OF_CLIENTS}"
+            )
         self._nonce = match["nonce"]
-        return KeyDerivation(_decoded(match["salt"]), iterations)
+        return KeyDerivation(_decode_base64(match["salt"]), iterations)
 
     def final_message(self, salted_password: bytes) -> bytes:
         mechanism = self._mechanism
-        unproved = f"c=biws,r={self._nonce}"
-        signed = f"{self._bare},{self._server_first},{unproved}".encode()
+        without_proof = f"c=biws,r={self._nonce}"  # biws: base64 of "n,,", no channel binding
+        auth_message = f"{self._bare},{self._server_first},{without_proof}".encode()
         client_key = mechanism.hmac(salted_password, b"Client Key")
-        signature = mechanism.hmac(mechanism.hash(client_key), signed)
+        signature = mechanism.hmac(mechanism.hash(client_key), auth_message)
         proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
-        self._expected = mechanism.hmac(mechanism.hmac(salted_password, b"Server Key"), signed)
-        return f"{unproved},p={base64.b64encode(proof).decode()}".encode()
+        self._expected_signature = mechanism.hmac(mechanism.hmac(salted_password, b"Server Key"), auth_message)
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def on_server_final(self, message: bytes) -> None:
-        """The server must prove that it knows the password, too. Raises SaslFailure."""
+        """The server must prove that it has the credential of the user. Raises SaslFailure."""
         match = _SERVER_FINAL.fullmatch(message.decode(errors="replace"))
         if match is None:
             raise SaslFailure("the server sent an invalid final SCRAM message")
         if match["error"] is not None:
             raise SaslFailure(f"the server refused the login: {match['error'][:100]}")
-        if not hmac.compare_digest(_decoded(match["signature"]), self._expected):
+        if not hmac.compare_digest(_decode_base64(match["signature"]), self._expected_signature):
             raise SaslFailure("the server does not know the password: it is not the server that it claims to be")
 
 
@@ -252,11 +256,11 @@ def nonce_of(random_bytes: bytes) -> str:
     return base64.b64encode(random_bytes).decode().rstrip("=")
 
 
-def _name(text: str) -> str:
+def _unescaped(text: str) -> str:
     return text.replace("=2C", ",").replace("=3D", "=")
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:

@@ -137,7 +137,7 @@ class ServerLogin:
         assert exchange is not None
         try:
             if self._refusal_of_mechanism is not None:
-                raise SaslFailure(self._refusal_of_mechanism, is_told=True)
+                raise SaslFailure(self._refusal_of_mechanism, is_for_client=True)
             response = exchange.evaluate(token, now_ms)
             lifetime_ms = self._complete(exchange, now_ms) if exchange.is_complete else 0
         except SaslFailure as failure:
@@ -149,7 +149,7 @@ class ServerLogin:
         if self._principal is not None and exchange.user != self._principal:
             raise SaslFailure(
                 f"Cannot change principals during re-authentication from User.{self._principal}: User.{exchange.user}",
-                is_told=True,
+                is_for_client=True,
             )
         lifetimes_ms = [] if exchange.expires_at_ms is None else [max(0, exchange.expires_at_ms - now_ms)]
         if self._mechanisms[self.mechanism].max_lifetime_ms > 0:
