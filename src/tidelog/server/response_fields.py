@@ -17,7 +17,7 @@ def error_fields(error: KafkaError | None) -> dict[str, Any]:
 
 
 def code_for_producer(error: KafkaError, *, knows_fencing: bool) -> int:
-    """Producers that do not know PRODUCER_FENCED get INVALID_PRODUCER_EPOCH instead."""
+    """Error code for a producer: INVALID_PRODUCER_EPOCH if it does not know PRODUCER_FENCED."""
     return InvalidProducerEpoch.code if isinstance(error, ProducerFenced) and not knows_fencing else error.code
 
 
@@ -34,6 +34,7 @@ def add_group_operations(groups: Iterable[_DescribedGroup], operations_of: Calla
 
 
 def altered_fields(outcome: ConfigOutcome) -> dict[str, Any]:
+    """One resource of an AlterConfigs or IncrementalAlterConfigs response."""
     return {
         "resource_type": outcome.resource_type,
         "resource_name": outcome.resource_name,

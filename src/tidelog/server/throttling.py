@@ -1,6 +1,6 @@
-"""Throttling of clients that exceed their quotas: the response tells the time, and the connection is muted for it.
+"""Throttling of clients that exceed their quotas: the response has a throttle time, for which the connection is muted.
 
-While nobody has a quota, none of this runs: the dispatcher uses it only when there is one.
+The dispatcher uses it only while there are quotas.
 """
 
 from collections.abc import Callable
@@ -31,9 +31,10 @@ class Throttling:
         frame: memoryview,
         connection: "Connection",
     ) -> Started:
-        """Start a request, and throttle its client according to what it costs. Brokers have no quotas.
+        """Start a request, and throttle its client by what it costs. Brokers have no quotas, nor what they forward.
 
-        Brokers forward neither Produce nor Fetch. Without an authorizer a client could name itself like a broker.
+        They forward neither Produce nor Fetch, so those always count: without an authorizer a client could evade its
+        quotas with the client id of a broker.
         """
         began_s, size = self._clock.monotonic(), len(frame)
         route, context, outcome = start(frame, connection)

@@ -1,7 +1,8 @@
-"""SCRAM credentials of users: cached from the store, and changed there (ScramCredential in `/config/users`)."""
+"""Cache of the SCRAM credentials that the store has in `/config/users` (Kafka: CredentialCache)."""
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 
 from tidelog.sasl.scram import DEFAULT_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
 
@@ -19,7 +20,7 @@ class UserCredentials:
         return self._by_user.get(user, {})
 
     def usual_iterations(self, mechanism: str) -> int:
-        """Those of most users: a user who does not exist must not stand out."""
+        """Iterations of most users, for users who do not exist: those must not stand out."""
         counts = Counter(found[mechanism].iterations for found in self._by_user.values() if mechanism in found)
         return max(counts, key=lambda each: (counts[each], each), default=DEFAULT_ITERATIONS)
 
@@ -28,15 +29,13 @@ class UserCredentials:
         return sorted(self._by_user)
 
     def apply(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Take over the configs of users. Other settings of users, such as quotas, are not looked at."""
+        """Replace the credentials of users by those in their configs. Invalid ones and other configs are ignored."""
         for user, found in configs.items():
             credentials = {}
             for mechanism in SCRAM_MECHANISMS:
                 if mechanism in found:
-                    try:
+                    with suppress(ValueError):
                         credentials[mechanism] = ScramCredential.from_text(found[mechanism])
-                    except ValueError:
-                        continue
             if credentials:
                 self._by_user[user] = credentials
             else:
