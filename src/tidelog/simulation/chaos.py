@@ -28,7 +28,7 @@ from tidelog.simulation.workload import Workload, broker_settings
 T = TypeVar("T")
 
 PATIENCE_S = 180.0
-"""Time limit after the repair: sessions, backoffs and client timeouts may end one after the other."""
+"""Time in which the cluster settles after the repair: sessions, backoffs and client timeouts may follow each other."""
 CHECK_S = 0.1
 LEADER_CHECK_S = 5
 WHOLE_CHECK_ROUNDS = 50
@@ -61,9 +61,9 @@ class Verdict:
         return f"seed={self.seed} {figures} fingerprint={self.fingerprint} {'held' if self.is_good else 'VIOLATED'}"
 
 
-async def until_violated(checking: Coroutine[Any, Any, None], living: Coroutine[Any, Any, None]) -> list[Exception]:
+async def until_violated(checks: Coroutine[Any, Any, None], run: Coroutine[Any, Any, None]) -> list[Exception]:
     """Run both until one ends. Returns violated invariants; any other exception is raised."""
-    tasks = [start(checking), start(living)]
+    tasks = [start(checks), start(run)]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     violations: list[Exception] = []
     for task in tasks:
@@ -75,6 +75,8 @@ async def until_violated(checking: Coroutine[Any, Any, None], living: Coroutine[
 
 
 class Chaos:
+    """One run: work and faults for some time, then repair, until the cluster is settled or an invariant violated."""
+
     def __init__(self, config: SwarmConfig, schedule: Sequence[FaultEvent], *, with_digest: bool = False) -> None:
         self.verdict = Verdict(config.seed)
         self._config = config
@@ -106,13 +108,13 @@ class Chaos:
 
     async def run(self) -> Verdict:
         with self._invariants.watching():
-            for violation in await until_violated(self._check_repeatedly(), self._live()):
+            for violation in await until_violated(self._check_repeatedly(), self._run_and_settle()):
                 self.verdict.violations += str(violation).splitlines()
                 self._event_log.log_violations(self.verdict.violations)
-        self._close()
+        self._complete_verdict()
         return self.verdict
 
-    def _close(self) -> None:
+    def _complete_verdict(self) -> None:
         verdict = self.verdict
         verdict.acknowledged = sum(map(len, self._history.acknowledged.values()))
         verdict.reads, verdict.checks = self._history.reads, self._invariants.replicas.events
@@ -143,7 +145,7 @@ class Chaos:
         if failures:
             raise InvariantViolated("\n".join(failures))
 
-    async def _live(self) -> None:
+    async def _run_and_settle(self) -> None:
         self._event_log.log_event(self._config.summary)
         await self._supervisor.start_all()
         await self._work.prepare()
@@ -185,7 +187,7 @@ class Chaos:
 
 
 def kinds_of(config: SwarmConfig) -> frozenset[str]:
-    """Kinds of work of the run; writing is always one of them."""
+    """Kinds of work of the run; only writing if the configuration has none."""
     return config.work or frozenset({PatientWrites.name})
 
 

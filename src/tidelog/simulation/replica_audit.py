@@ -21,7 +21,7 @@ MAX_VIOLATIONS = 20
 
 
 class ReplicaAudit:
-    """Only records violations: the audit must not affect brokers."""
+    """Audit of all replicas. It only records violations: it must not affect brokers."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class ReplicaAudit:
         """High watermark by log and leader epoch: it never decreases under one leader (I5)."""
         self._elected_uncleanly: dict[TopicPartition, BrokerId] = {}
         self._retention = RetentionAudit()
-        store.on_state.append(lambda topic_partition, _: self._check_members(topic_partition, None))
+        store.on_state.append(lambda topic_partition, _: self._check_candidates(topic_partition, None))
         store.on_unclean.append(self._on_unclean)
-        history.on_end.append(lambda topic_partition: self._check_members(topic_partition, None))
+        history.on_end.append(lambda topic_partition: self._check_candidates(topic_partition, None))
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -61,31 +61,31 @@ class ReplicaAudit:
             return
         self._retention.on_appended(log.topic_partition, log.topic_id, batches)
         mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
-        if (
-            not mirror.batches or mirror.batches[-1] != appended[-1]
-        ):  # otherwise the mirror was just created from the log
+        if not mirror.batches or mirror.batches[-1] != appended[-1]:
+            # Otherwise the mirror was just created from the log, with these batches.
             before = mirror.batches[-1] if mirror.batches else None
             if before is not None and appended[0].base_offset < before.end_offset:
                 self._mirrors.pop(id(log), None)
                 mirror, before = self._mirror(log, machine.broker_id), None
             else:
                 mirror.batches += appended
-            self._note(log, mirror, self._matched(log, ledger, appended, batches, before))
+            self._note(log, mirror, self._mismatches(log, ledger, appended, batches, before))
         if is_leader:
-            self._on_led(log, mirror, ledger, appended[0].leader_epoch)
+            self._check_single_leader(log, mirror, ledger, appended[0].leader_epoch)
         self._check_log(log, mirror)
 
-    def _matched(
+    def _mismatches(
         self, log: Log, ledger: Ledger, appended: list[BatchFacts], batches: list[Buffer], before: BatchFacts | None
     ) -> Iterator[str]:
+        """I3: replicas that have the same (offset, leader epoch) have the same batch."""
         if log.settings.is_compacted:
-            for line in ledger.match_records(batches, [batch.leader_epoch for batch in appended]):
-                yield f"I3 {line}"
+            lines = ledger.match_records(batches, [batch.leader_epoch for batch in appended])
         else:
-            for line in ledger.match(appended, before):
-                yield f"I3 {line}"
+            lines = ledger.match(appended, before)
+        for line in lines:
+            yield f"I3 {line}"
 
-    def _on_led(self, log: Log, mirror: Mirror, ledger: Ledger, leader_epoch: int) -> None:
+    def _check_single_leader(self, log: Log, mirror: Mirror, ledger: Ledger, leader_epoch: int) -> None:
         leader = ledger.leaders.setdefault(leader_epoch, mirror.broker_id)
         if leader != mirror.broker_id:
             self._note(log, mirror, [f"I6 it appends as leader in epoch {leader_epoch}, and so did broker {leader}"])
@@ -97,19 +97,19 @@ class ReplicaAudit:
         mirror = self._mirror(log, machine.broker_id)
         mirror.truncate(log.log_end_offset if log.log_start_offset < log.log_end_offset else 0)
         self._check_log(log, mirror)
-        self._check_members(log.topic_partition, [machine.broker_id])
+        self._check_candidates(log.topic_partition, [machine.broker_id])
 
     def on_high_watermark(self, log: Log) -> None:
         machine = self._machine()
         if machine is None:
             return
         mirror, ledger = self._mirror(log, machine.broker_id), self._ledger(log)
-        self._lose(log, mirror)
+        self._forget_lost_records(log, mirror)
         self._check_log(log, mirror)
         if self._is_current_leader(log, machine.broker_id):
             if not log.settings.is_compacted:
                 self._note(log, mirror, (f"I2 {line}" for line in ledger.commit(mirror, log.high_watermark)))
-            self._check_members(log.topic_partition, None)
+            self._check_candidates(log.topic_partition, None)
         elif not log.settings.is_compacted:
             self._verify(log, mirror, log.high_watermark)
 
@@ -151,7 +151,7 @@ class ReplicaAudit:
         machine = self._machine()
         if machine is not None:
             log = partition.log
-            self._lose(log, self._mirror(log, machine.broker_id))
+            self._forget_lost_records(log, self._mirror(log, machine.broker_id))
             starts = [start.start_offset for start in log.leader_epochs.starts]
             if starts != sorted(starts) or (starts and starts[-1] > log.log_end_offset):
                 mirror = self._mirror(log, machine.broker_id)
@@ -194,8 +194,11 @@ class ReplicaAudit:
         if high_watermark < previous:
             self._note(log, mirror, [f"I5 its high watermark fell from {previous} to {high_watermark}"])
 
-    def _check_members(self, topic_partition: TopicPartition, brokers: Iterable[BrokerId] | None) -> None:
-        """I2, I4: every replica that may be elected has all committed and acknowledged records."""
+    def _check_candidates(self, topic_partition: TopicPartition, brokers: Iterable[BrokerId] | None) -> None:
+        """I2, I4: every replica that may be elected has all committed and acknowledged records.
+
+        Checks only the replicas on `brokers`, unless that is None.
+        """
         stored = self._states.get(topic_partition)
         if stored is None or is_to_be_deleted(self._cluster.store_state, topic_partition.topic):
             return
@@ -223,14 +226,14 @@ class ReplicaAudit:
                 self._verify(log, self._mirror(log, member), committed)
 
     def _has_committed(self, log: Log | None, held: int, committed: int) -> bool:
-        """Whether nothing is left to check: the usual case, found without asking whether it may be elected."""
+        """Whether the replica is verified up to `committed`: usually true, and cheaper than `_may_be_elected`."""
         if held < committed or log is None:
             return held >= committed
         entry = self._mirrors.get(id(log))
         return not committed or (entry is not None and entry[1].verified_offset >= committed)
 
     def _verify(self, log: Log, mirror: Mirror, end_offset: int) -> None:
-        """I2: the replica holds what is committed. Most are verified up to there already."""
+        """I2: the replica has the committed records before `end_offset`. Most are verified up to there already."""
         if mirror.verified_offset < end_offset:
             self._note(log, mirror, (f"I2 {line}" for line in self._ledger(log).verify(mirror, end_offset)))
 
@@ -244,15 +247,18 @@ class ReplicaAudit:
         return log.high_watermark if log.high_watermark > log.log_start_offset else 0
 
     def _on_unclean(self, topic_partition: TopicPartition, stored: Stored) -> None:
-        """Records that the new leader lacks are lost and no longer guaranteed."""
+        """Remember the leader until its log shows which records are lost."""
         leader = stored.state.leader
         self._elected_uncleanly[topic_partition] = leader
         log = held_log(self._cluster, leader, topic_partition)
         if log is not None:
-            self._lose(log, self._mirror(log, leader))
+            self._forget_lost_records(log, self._mirror(log, leader))
 
-    def _lose(self, log: Log, leader: Mirror) -> None:
-        """Called when the log of the new leader is available."""
+    def _forget_lost_records(self, log: Log, leader: Mirror) -> None:
+        """After an unclean election, records that the new leader lacks no longer count as committed.
+
+        Called whenever the log of a leader may have become available.
+        """
         topic_partition = log.topic_partition
         if self._elected_uncleanly.get(topic_partition) != leader.broker_id:
             return
@@ -299,7 +305,7 @@ class ReplicaAudit:
         mirror.batches += [
             BatchFacts(header.base_offset, header.end_offset, header.leader_epoch, header.crc) for header, _ in held
         ]
-        lines = self._matched(log, self._ledger(log), mirror.batches, [batch for _, batch in held], None)
+        lines = self._mismatches(log, self._ledger(log), mirror.batches, [batch for _, batch in held], None)
         self._note(log, mirror, lines)
         return mirror
 

@@ -1,4 +1,4 @@
-"""Invariants of writes to the coordination store: only the current controller or leader writes a state (I1, I6)."""
+"""Audit of writes to the coordination store: only the controller or the leader writes a partition state (I1, I6)."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,17 +24,17 @@ def _topic_id(topic: str, data: bytes) -> Uuid:
 
 
 class StoreAudit:
-    """Only records violations: the audit must not affect brokers."""
+    """Audit of all writes. It only records violations: it must not affect brokers."""
 
     def __init__(self, store: MemoryStoreState) -> None:
         self._store = store
         self.states: dict[TopicPartition, Stored] = dict(stored_partitions(store))
-        """Last written states."""
+        """Last written state of each partition."""
         self._controllers: dict[int, int] = {}
         """Session of the controller by controller epoch."""
-        epoch, term = store.find(znodes.CONTROLLER_EPOCH), store.find(znodes.CONTROLLER)
-        if epoch is not None and term is not None:
-            self._controllers[znodes.decode_controller_epoch(epoch.data)] = term.owner
+        epoch, controller = store.find(znodes.CONTROLLER_EPOCH), store.find(znodes.CONTROLLER)
+        if epoch is not None and controller is not None:
+            self._controllers[znodes.decode_controller_epoch(epoch.data)] = controller.owner
         self.violations: list[str] = []
         self.on_state: list[Callable[[TopicPartition, Stored], None]] = []
         """Callbacks for every written state."""
@@ -52,7 +52,7 @@ class StoreAudit:
             if isinstance(operation, Create | Set) and operation.path == znodes.CONTROLLER_EPOCH:
                 self._on_new_term(session_id, operation)
             elif isinstance(operation, Create | Set) and operation.path == znodes.CLUSTER_ID:
-                self._on_cluster(operation)
+                self._on_cluster_id(operation)
             elif operation.path.startswith(znodes.TOPICS) and operation.path.endswith("/state"):
                 topic, _, index = operation.path.removeprefix(f"{znodes.TOPICS}/").split("/")[:3]
                 topic_partition = TopicPartition(topic, int(index))
@@ -78,7 +78,7 @@ class StoreAudit:
         self.states.clear()
         self._controllers.clear()
 
-    def _on_cluster(self, operation: Create | Set) -> None:
+    def _on_cluster_id(self, operation: Create | Set) -> None:
         """R44: when an empty store comes into use, all earlier topics are registered."""
         if not self._topics_before or znodes.decode_cluster(operation.data).takeover is not TakeoverState.DONE:
             return
