@@ -1,4 +1,4 @@
-"""Options of a query after validation: ReadOptions and WriteOptions."""
+"""Validated options of a query: ReadOptions and WriteOptions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ class WriteOptions:
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     checkpoint: str | None = None
     batch_id: int | None = None
-    """Batch id of rows that one job of several writes."""
+    """Number of a batch that may run again, as in `foreachBatch`; None in a stream, where Spark numbers the batches."""
     client: ClientSettings = field(default_factory=ClientSettings)
 
     @property
@@ -74,7 +74,7 @@ class WriteOptions:
 
     @property
     def is_best_effort(self) -> bool:
-        """At least once if exactly once is not available."""
+        """Exactly once if the brokers can do it, else at least once."""
         return self.guarantee is Guarantee.AUTO
 
     @property
@@ -191,7 +191,7 @@ def _subscription(given: ParsedOptions) -> Subscription:
 
 
 def _place(given: ParsedOptions, side: str, default: Edge) -> Place:
-    """The first one present, in Spark's order of precedence."""
+    """Value of the first option present, in Spark's order of precedence."""
     names = given.given(f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
     found: Place = given.get(names[0]) if names else default
     return found

@@ -42,7 +42,7 @@ def _put_varint(output: Bytes, position: Long, value: Long) -> Long:
 
 @kernel
 def _field_bytes(length: Long) -> Long:
-    """A null field has the length -1."""
+    """Size of a field with its length, which is -1 for null."""
     return _varint_bytes(length) + max(length, 0)
 
 
@@ -57,6 +57,7 @@ def _put_field(output: Bytes, position: Long, data: Bytes, start: Long, length: 
 
 @kernel
 def _length(validity: Bytes, first_bit: Long, offsets: Ints, row: Long) -> Long:
+    """Length of the value in a row of an Arrow column; -1 for null."""
     if validity.size and not is_set(validity, first_bit + row):
         return np.int64(-1)
     return np.int64(offsets[row + 1]) - np.int64(offsets[row])
@@ -94,7 +95,7 @@ def append_records(
     headers: HeadersColumn,
     batches: OpenBatches,
 ) -> tuple[Long, Long]:
-    """Stops at `end_row` or at the first row without room in its batch; returns that row and its record size."""
+    """Append rows until `end_row` or the first row without room in its batch; returns that row and its record size."""
     # Arrays are taken out of their tuples once: inside the loop numba would count references for every row.
     key_validity, key_first_bit, key_offsets, key_data = key
     value_validity, value_first_bit, value_offsets, value_data = value

@@ -24,9 +24,9 @@ FIELDS: Mapping[str, str] = {
 
 
 def schema_text(*, has_headers: bool) -> str:
-    """Uses the full name of the timestamp type: the meaning of the short one depends on the session."""
-    kinds = {**FIELDS, "timestamp": "timestamp_ltz"}
-    return ", ".join(f"{name} {kind}" for name, kind in kinds.items() if has_headers or name != HEADERS)
+    """Schema in DDL, with the full name of the timestamp type: the meaning of the short one depends on the session."""
+    types = {**FIELDS, "timestamp": "timestamp_ltz"}
+    return ", ".join(f"{name} {type_}" for name, type_ in types.items() if has_headers or name != HEADERS)
 
 
 def columns_of(schema: "StructType") -> tuple[str, ...]:
@@ -50,6 +50,6 @@ def columns_of(schema: "StructType") -> tuple[str, ...]:
 
 
 def _may_be_null(field: "StructField") -> bool:
-    """Including nested fields: Spark requires the columns to match the schema exactly."""
+    """Whether it and its nested fields are nullable: Spark requires the columns to match the schema exactly."""
     described = field.json()
     return '"nullable":false' not in described and '"containsNull":false' not in described
