@@ -16,7 +16,7 @@ from tidelog.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, Segment
 T = TypeVar("T")
 
 REMEMBERED_TAIL_BATCHES: Final = 256
-"""Number of last batches that are found without index or file: tail reads and high watermarks are there."""
+"""Maximum number of last batches that are found without index or file: tail reads and high watermarks are there."""
 
 
 class PendingDeletion(NamedTuple):
@@ -35,7 +35,7 @@ class LocalLog:
         """Oldest first. A change replaces the list: readers in workers keep the one that they started with."""
         self.tail = Tail(segments[-1], log_end_offset, [], [])
         self.renames = 0
-        """Odd while files are being renamed."""
+        """Incremented before and after files are renamed: odd meanwhile."""
         self._pending_deletions: list[PendingDeletion] = []
 
     @property
@@ -45,13 +45,13 @@ class LocalLog:
     # ---- tail
 
     def remember_batch(self, end_offset: int, position: int) -> bool:
-        """Add a batch at `position` of the active segment to the tail. Whether older ones were dropped for it."""
+        """Add a batch at `position` of the active segment to the tail. Returns whether older ones were dropped."""
         _, _, ends, positions = self.tail
         positions.append(position)
         ends.append(end_offset)
         if len(ends) <= REMEMBERED_TAIL_BATCHES:
             return False
-        # Replaced, not shortened: a reader in a worker may use the old one.
+        # Replaced, not shortened: a reader in a worker may be using the old one.
         half = REMEMBERED_TAIL_BATCHES // 2
         self.tail = Tail(self.segments[-1], ends[half - 1], ends[half:], positions[half:])
         return True
@@ -73,7 +73,7 @@ class LocalLog:
         self.forget_tail(log_end_offset)
 
     def replace_empty_segment(self, base_offset: int, log_end_offset: int, due_ms: int) -> Segment:
-        """Replace the empty active segment by one with another base offset."""
+        """Replace the empty active segment with one that has another base offset."""
         old = self.segments[-1]
         if old.base_offset == base_offset:
             return old
@@ -84,7 +84,7 @@ class LocalLog:
         self.forget_tail(log_end_offset)
         return segment
 
-    # ---- other segments
+    # ---- removed and replaced segments
 
     def truncate(self, kept: list[Segment], due_ms: int) -> None:
         """Delete the segments after those that are kept."""
@@ -92,8 +92,10 @@ class LocalLog:
         self.delete_files(removed[::-1], due_ms)  # last one first, so that a crash leaves no gap
 
     def prepare_new_start(self, base_offset: int) -> Segment:
-        """The only segment of a log that starts over. It gets a temporary name: an old segment may have its name, and
-        after a shortage the old segments must still be there."""
+        """Create the only segment of a log that starts over.
+
+        It has a temporary name: an old segment may have its name, and must stay if a shortage (R5) stops the change.
+        """
         return self.create_segment(base_offset, CLEANED_SUFFIX)
 
     def start_over(self, segment: Segment, due_ms: int) -> None:
@@ -106,7 +108,7 @@ class LocalLog:
         self.delete_files(removed, due_ms)
 
     def replace(self, old: list[Segment], new: list[Segment], due_ms: int) -> None:
-        """Replace segments by their compacted ones in one step."""
+        """Replace segments with their compacted ones in one step."""
         first = self.segments.index(old[0])
         segments = [*self.segments[:first], *new, *self.segments[first + len(old) :]]
         with irreversible_change(), self._renaming():

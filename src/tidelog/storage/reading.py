@@ -1,4 +1,4 @@
-"""Location of a read in the segments, by tail, indexes and batch headers. Records are never decoded."""
+"""Lookup of the file slice for a read, by tail, indexes and batch headers. Records are never decoded."""
 
 from bisect import bisect_right
 from operator import attrgetter
@@ -19,6 +19,7 @@ class Tail(NamedTuple):
 
     segment: Segment
     start_offset: int
+    """Start offset of the first of these batches, or the log end offset if there are none."""
     ends: list[int]
     positions: list[int]
 
@@ -34,7 +35,7 @@ class ReadRequest(NamedTuple):
 
 
 def find_slice(segments: list[Segment], tail: Tail, log_end_offset: int, request: ReadRequest) -> FileSlice | None:
-    """Bytes from the batch with the offset up to the end offset, within one segment and `max_bytes`."""
+    """Bytes from the batch with `offset` up to `end_offset`, within one segment and `max_bytes`; None if empty."""
     offset, max_bytes, end_offset, _, may_block = request
     if offset >= tail.start_offset:
         segment = tail.segment
@@ -45,7 +46,7 @@ def find_slice(segments: list[Segment], tail: Tail, log_end_offset: int, request
             return None
         segment, start = found
     if segment is not tail.segment:
-        end = _end_in_sealed(segments, segment, end_offset, may_block)
+        end = _end_in_inactive_segment(segments, segment, end_offset, may_block)
     elif end_offset >= log_end_offset:
         end = segment.size_bytes
     elif end_offset >= tail.start_offset:
@@ -67,8 +68,8 @@ def _find(segments: list[Segment], offset: int, may_block: bool) -> tuple[Segmen
     return None
 
 
-def _end_in_sealed(segments: list[Segment], segment: Segment, end_offset: int, may_block: bool) -> int:
-    """End of the segment, or of `end_offset` if that is inside it."""
+def _end_in_inactive_segment(segments: list[Segment], segment: Segment, end_offset: int, may_block: bool) -> int:
+    """Position where the read ends: that of `end_offset`, or the end of the segment if `end_offset` is beyond it."""
     following = bisect_right(segments, segment.base_offset, key=BASE_OFFSET)
     if following < len(segments) and end_offset >= segments[following].base_offset:
         return segment.size_bytes

@@ -1,4 +1,4 @@
-"""Log retention: segments to delete by time, by size and below the log start."""
+"""Log retention: segments to delete by time, by size and below the log start offset."""
 
 # Core: no clock, no I/O, no await.
 
@@ -72,7 +72,7 @@ def _count_by_size(log: RetainedLog) -> int:
 
 
 def _count_by_log_start(log: RetainedLog) -> int:
-    """Segments below the log start. The active one is kept."""
+    """Segments below the log start offset, without the active one."""
     count = 0
     for segment, end_offset in _deletable(log):
         if end_offset > log.log_start_offset or segment is log.segments[-1]:
