@@ -1,4 +1,4 @@
-"""Multi-read request of ZooKeeper 3.6 (many nodes in one request), which kazoo does not have."""
+"""Multi-read request of ZooKeeper 3.6, which reads many nodes at once and which kazoo does not have."""
 
 import struct
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ END = struct.pack(">i?i", -1, True, -1)
 ASK_FOR_DATA = struct.pack(">i?i", GET_DATA, False, -1)
 NO_WATCH = b"\x00"
 
-_header = struct.Struct(">i?i")
+_header = struct.Struct(">i?i")  # MultiHeader: type, done, error
 _length = struct.Struct(">i")
 _stat = struct.Struct(">qqqqiiiqiiq")
 
@@ -44,7 +44,7 @@ class MultiRead(NamedTuple):
             offset += _header.size
             if is_end:
                 return nodes
-            (number,) = _length.unpack_from(response, offset)
+            (number,) = _length.unpack_from(response, offset)  # the error code, or the length of the data
             offset += _length.size
             if kind == ERROR:
                 if number != NoNodeError.code:

@@ -1,10 +1,10 @@
 """Session keeper: a thread that renews the session while the event loop is late but alive.
 
 The loop normally renews the lease itself. A long turn of the loop, with a large request or much garbage to collect,
-must not cost a broker its session and all its leaders, so the thread renews when the loop is late. It keeps asking
-the loop for a response, and stops renewing after `patience_s` without one: a broker whose loop hangs still loses its
-session, only later. A stopped process stops this thread, too. The lease is counted from the time a renewal was sent,
-as everywhere, so a broker still fences itself before others can declare it dead.
+must not cost a broker its session and all its leaders, so the thread renews when the loop is late. It keeps pinging the
+loop, and stops renewing after `patience_s` without a response: a broker whose loop hangs still loses its session, only
+later. A stopped process stops this thread, too. The lease is counted from the time a renewal was sent, as everywhere,
+so a broker still fences itself before others can declare it dead.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ TICKS_PER_SESSION = 12
 
 
 class SessionKeeper:
-    """All methods except `__init__` run in the keeper's thread."""
+    """`tick` runs in the keeper's thread every `interval_s`; `_on_ping` runs on the event loop."""
 
     def __init__(
         self,

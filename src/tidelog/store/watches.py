@@ -13,7 +13,7 @@ class WatchedAspect(Enum):
     CHILDREN = auto()
 
 
-FIRES = {
+FIRES = {  # watched aspects by kind of event
     WatchKind.CREATED: (WatchedAspect.DATA,),
     WatchKind.CHANGED: (WatchedAspect.DATA,),
     WatchKind.DELETED: (WatchedAspect.DATA, WatchedAspect.CHILDREN),
@@ -27,7 +27,7 @@ class Watched(NamedTuple):
 
 
 class Watches:
-    """`deliver` passes an event to a callback; the event loop runs it after the current step."""
+    """`deliver` schedules a callback with its event; the event loop runs it after the current step."""
 
     def __init__(self, deliver: Callable[[Watch, WatchEvent], None]) -> None:
         self._deliver = deliver
@@ -49,7 +49,7 @@ class Watches:
                     self._deliver(watched.callback, event)
 
     def compare(self, current: dict[str, StoredNode | None]) -> None:
-        """Fires the watches whose node has changed since they saw it, by other processes."""
+        """Fire the watches whose node another process has changed since they saw it."""
         for (aspect, path), registered in list(self._watched.items()):
             if path not in current:
                 continue
