@@ -1,4 +1,4 @@
-"""Colours of a report in a terminal: chosen by the words of a line, after it was cut to the width of the screen."""
+"""Colours of a report in a terminal, by the words of a line. Lines are cut to the width of the screen before."""
 
 import os
 import re
@@ -21,7 +21,7 @@ Paint = Callable[[str], str]
 
 
 def painted(line: str) -> str:
-    """The same line with escape sequences."""
+    """The line with escape sequences for its colours."""
     if TITLES.fullmatch(line):
         return f"{BOLD}{line}{RESET}"
     for pattern, colour in RULES:

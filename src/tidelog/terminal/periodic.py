@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def periodically(every_s: float, tick: Callable[[], None]) -> Generator[None]:
-    """No call happens after the block has been left."""
+    """Call `tick` every `every_s` seconds while the block runs, and never after it has been left."""
     is_over = threading.Event()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Sizes, rates and durations as text for people."""
+"""Sizes and durations as text for people."""
 
 _UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
