@@ -1,7 +1,7 @@
-"""Connections of the brokers of a test cluster: who is at the other end, and what has been cut.
+"""Network partitions of a test cluster: connections of its brokers, which can be cut and healed.
 
-Bytes of a cut connection wait in its socket, as they do when packets are lost: nothing is read, answers are kept back,
-new connections hang. When it is healed, everything arrives.
+Bytes of a cut connection wait in its socket, as they do when packets are lost: nothing is read, responses are held
+back, new connections hang. When it is healed, everything arrives.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from tidelog.testing.request_script import RequestScript
 from tidelog.types import BrokerId
 
 CLIENTS = 0
-"""In the place of a broker's id: everybody else."""
+"""Stands for all clients, in place of a broker id."""
 
 KIT = -1
-"""In the place of a broker's id: the inspection of the cluster, which is never cut off."""
+"""Stands for the kit's own client, which inspects the cluster and is never cut off, in place of a broker id."""
 
 MAX_OWNERS = 1000
-"""Ports that are remembered before those of closed connections are forgotten."""
+"""Number of ports above which those of closed connections are dropped."""
 
 
 class _DeadReceiver:
-    """A killed broker learns nothing."""
+    """Receiver of a killed broker, which ignores everything."""
 
     def on_frame(self, frame: memoryview) -> None: ...
 
@@ -49,17 +49,17 @@ class Link:
 
     @property
     def peer(self) -> BrokerId:
-        """Broker at the other end. The port tells who connected."""
+        """Broker at the other end, which its port identifies."""
         if self._peer is not None:
             return self._peer
         return self._wiring.owner_of(self.channel.peer_port) or CLIENTS
 
     def update(self) -> None:
-        """Hold or release, as the wiring wants it now."""
-        is_wanted = self._wiring.is_held(self.broker_id, self.peer)
-        if is_wanted and not self._is_held:
+        """Hold or release the connection according to the current cuts and pauses."""
+        should_hold = self._wiring.is_held(self.broker_id, self.peer)
+        if should_hold and not self._is_held:
             self._hold()
-        elif self._is_held and not is_wanted:
+        elif self._is_held and not should_hold:
             self._release()
 
     def _hold(self) -> None:
@@ -82,23 +82,23 @@ class Link:
             channel.send(parts)
         channel.flush()
         channel.reader.unmute()
-        # Whole frames may have been received before the cut. Resuming looks for them.
+        # Complete frames may have been received before the cut. Resuming delivers them.
         channel.reader.pause()
         channel.reader.resume()
 
 
 def _do_nothing() -> None:
-    """Instead of a flush."""
+    """Replaces `flush` while a connection is held."""
 
 
 class Wiring:
-    """All connections of a cluster."""
+    """All connections of a cluster, with its cuts and paused brokers."""
 
     def __init__(self, script: RequestScript) -> None:
         self.script = script
         self._owner_of_port: dict[int, tuple[SocketChannel, BrokerId]] = {}
         self.broker_of_port: dict[int, BrokerId] = {}
-        """Who listens on this port."""
+        """Broker that listens on a port."""
         self._cuts: set[frozenset[BrokerId]] = set()
         self._paused: set[BrokerId] = set()
         self._links: set[Link] = set()
@@ -112,7 +112,7 @@ class Wiring:
         self._update()
 
     def heal(self, one: BrokerId | None = None, other: BrokerId | None = None) -> None:
-        """Between these two; of one of them; or everything."""
+        """Heal the cut between two brokers, all cuts of one, or all cuts."""
         named = {broker_id for broker_id in (one, other) if broker_id is not None}
         self._cuts = {pair for pair in self._cuts if not named <= pair}
         self._update()
@@ -133,7 +133,7 @@ class Wiring:
         self._changed = asyncio.Event()
 
     async def wait_until_open(self, one: BrokerId, other: BrokerId) -> None:
-        """A connection that is cut is neither made nor refused."""
+        """While the two are cut off from each other, a connection is neither established nor refused."""
         while self.is_held(one, other):
             await self._changed.wait()
 
@@ -146,7 +146,7 @@ class Wiring:
         return link
 
     def note_owner(self, channel: Channel, broker_id: BrokerId) -> None:
-        """The accepting broker may have taken the connection for that of a client."""
+        """Record which broker made a connection. The accepting broker may have taken it for that of a client."""
         assert isinstance(channel, SocketChannel)
         port = channel.local_port
         if len(self._owner_of_port) > MAX_OWNERS:
@@ -157,13 +157,13 @@ class Wiring:
                 link.update()
 
     def owner_of(self, port: int) -> BrokerId | None:
-        """Who connected from this port; None: a client. The port of a closed connection may be anybody's."""
+        """Broker that connected from this port; None: a client. The port of a closed connection may be in use again."""
         channel, broker_id = self._owner_of_port.get(port, (None, None))
         return None if channel is None or channel.is_closed else broker_id
 
 
 class MachineNetwork:
-    """The network of one broker. A kill takes away all that it holds."""
+    """Network of one broker."""
 
     def __init__(self, network: Network, broker_id: BrokerId, wiring: Wiring, clock: Clock) -> None:
         self._network = network
@@ -219,7 +219,7 @@ class MachineNetwork:
 
 
 class KitNetwork:
-    """Network of the kit's own client, which no fault concerns. It asks only brokers that are up to date."""
+    """Network of the kit's own client, which faults do not affect. It connects only to brokers that are up to date."""
 
     def __init__(self, network: Network, wiring: Wiring, is_up_to_date: Callable[[BrokerId], bool]) -> None:
         self._network = network

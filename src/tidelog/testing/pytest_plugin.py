@@ -1,8 +1,8 @@
 """pytest plugin: fixture `kafka`, a cluster that is empty at the start of every test, and others of wider scope.
 
-Clusters of `kafka` start on first use and last until the end of the run, one for each size and each set of settings. A
-test that asks for one gets it reset. `kafka_class`, `kafka_module`, `kafka_package` and `kafka_session` are clusters of
-their own that all tests of that scope share, with what they leave in them. The size comes from
+Clusters of `kafka` start on first use and last until the end of the run, one for each size and each set of settings.
+They are reset before each test. `kafka_class`, `kafka_module`, `kafka_package` and `kafka_session` are separate
+clusters that all tests of that scope share and that are never reset. The size comes from
 `@pytest.mark.kafka(brokers=3)`, else from the ini option `tidelog_brokers`, else it is 1.
 """
 
@@ -23,8 +23,8 @@ MARKER = "kafka(brokers=None, settings=None, process=None): size, settings and p
 Scope: TypeAlias = Literal["class", "module", "package", "session"]
 
 
-class Wanted(NamedTuple):
-    """What a test asks for; tests that ask for the same share a cluster."""
+class WantedCluster(NamedTuple):
+    """Cluster that a test asks for; tests that ask for the same share one."""
 
     brokers: int
     settings: tuple[tuple[str, object], ...]
@@ -37,8 +37,8 @@ class Wanted(NamedTuple):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini(BROKERS_OPTION, "Brokers of the clusters in the fixtures, unless a marker says so.", default="1")
-    parser.addini(SETTINGS_OPTION, "Settings of all brokers, a line `name=value` for each.", type="linelist")
+    parser.addini(BROKERS_OPTION, "Number of brokers of a cluster, unless a marker sets it.", default="1")
+    parser.addini(SETTINGS_OPTION, "Settings of all brokers, one line `name=value` for each.", type="linelist")
     parser.addini(PROCESS_OPTION, "Brokers run in a background process.", type="bool", default=False)
 
 
@@ -47,15 +47,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def _tidelog_clusters() -> "Iterator[dict[Wanted, Cluster]]":
-    clusters: dict[Wanted, Cluster] = {}
+def _tidelog_clusters() -> "Iterator[dict[WantedCluster, Cluster]]":
+    clusters: dict[WantedCluster, Cluster] = {}
     yield clusters
     for cluster in clusters.values():
         cluster.close()
 
 
 @pytest.fixture
-def kafka(request: pytest.FixtureRequest, _tidelog_clusters: "dict[Wanted, Cluster]") -> "Cluster":
+def kafka(request: pytest.FixtureRequest, _tidelog_clusters: "dict[WantedCluster, Cluster]") -> "Cluster":
     """A Kafka cluster without topics and groups; clients connect to `kafka.bootstrap_servers`."""
     wanted = _wanted(request)
     cluster = _tidelog_clusters.get(wanted)
@@ -82,8 +82,8 @@ kafka_package = _of_scope("package")
 kafka_session = _of_scope("session")
 
 
-def _wanted(request: pytest.FixtureRequest) -> Wanted:
-    """Each argument from the nearest marker that has it: a test may change one of its class or module."""
+def _wanted(request: pytest.FixtureRequest) -> WantedCluster:
+    """Each argument comes from the nearest marker that has it: a test may override one of its class or module."""
     given: dict[str, object] = {}
     for marker in request.node.iter_markers("kafka"):
         if marker.args or marker.kwargs.keys() - set(ARGUMENTS):
@@ -103,7 +103,7 @@ def _wanted(request: pytest.FixtureRequest) -> Wanted:
         raise pytest.UsageError(f"the number of brokers must be 1 or more, not {brokers!r}")
     settings = {**_ini_settings(request.config), **settings}
     process = bool(given.get("process", request.config.getini(PROCESS_OPTION)))
-    return Wanted(number, tuple(sorted((name, _hashable(value)) for name, value in settings.items())), process)
+    return WantedCluster(number, tuple(sorted((name, _hashable(value)) for name, value in settings.items())), process)
 
 
 def _ini_settings(config: pytest.Config) -> dict[str, object]:

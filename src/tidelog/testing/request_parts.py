@@ -1,7 +1,6 @@
-"""Requests as plain Python values, and what they are about: topics, partitions, groups, transactional ids.
+"""Requests as plain Python values, with the topics, partitions, groups and transactional ids that they name."""
 
 # Core: no clock, no I/O, no await.
-"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ PARTITION_FIELDS = ("partition_index", "partition", "index")
 TRANSACTIONAL_ID_FIELDS = ("transactional_id", "v3_and_below_transactional_id")
 
 TOPIC_RESOURCE = 2
+"""Resource type of topics."""
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 """Key types of FindCoordinator."""
 
@@ -43,21 +43,21 @@ class RecordedRequest:
     fault: str | None = None
     """What `on(...)` has done with it, such as `fail NOT_ENOUGH_REPLICAS`."""
     body: dict[str, Any] = field(default_factory=dict, repr=False)
-    """All fields of this version by their names in Kafka's protocol, in snake_case. Record batches are their size."""
+    """All fields of this version by their names in Kafka's protocol, in snake_case. A record batch is its size."""
 
 
 @dataclass(slots=True)
 class RequestParts:
-    """What a request names."""
+    """Partitions, groups and transactional ids that a request names."""
 
     partitions: dict[str, list[int]] = field(default_factory=dict)
-    """By topic; without partitions where the request names the topic only."""
+    """Partition indexes by topic; empty if the request names only the topic."""
     groups: list[str] = field(default_factory=list)
     transactional_ids: list[str] = field(default_factory=list)
 
 
 def api_named(name: str) -> Api:
-    """Raises ValueError. Case and underscores do not matter."""
+    """API with this name; case and underscores do not matter. Raises ValueError."""
     wanted = name.replace("_", "").lower()
     for api in APIS:
         if api.name.lower() == wanted:
@@ -100,7 +100,7 @@ def _collect_topic(topic: Struct, topic_name: Callable[[Uuid], str | None], part
 
 
 def topic_of(topic: Struct, topic_name: Callable[[Uuid], str | None]) -> str | None:
-    """Name of a topic in a request, which may have its id only."""
+    """Name of a topic in a request, which may have only its id."""
     name: str | None = next((getattr(topic, each.name) for each in topic.__fields__ if each.name in TOPIC_FIELDS), None)
     topic_id = getattr(topic, "topic_id", ZERO_UUID)
     return name or (topic_name(topic_id) if topic_id != ZERO_UUID else None)
@@ -137,7 +137,7 @@ def _collect_name(struct: Struct, name: str, value: Any, parts: RequestParts) ->
 
 
 def as_plain(struct: Struct, version: int) -> dict[str, Any]:
-    """Nested dicts and lists. Record batches, which live in memory that is used again, become their size."""
+    """Nested dicts and lists. Record batches, whose memory is reused, are replaced by their size."""
     return {
         each.name: _plain(getattr(struct, each.name), each.type, version)
         for each in struct.__fields__
