@@ -17,6 +17,7 @@ from tidelog.types import TopicPartition, indexes_by_topic
 
 
 def verified(transaction: Transaction, partitions: Collection[TopicPartition]) -> AddPartitionsToTxnResult:
+    """Result of a verification (KIP-890): partitions outside the transaction get TRANSACTION_ABORTABLE."""
     return AddPartitionsToTxnResult(
         transaction.transactional_id,
         [
@@ -38,6 +39,7 @@ def verified(transaction: Transaction, partitions: Collection[TopicPartition]) -
 
 
 def description(transaction: Transaction, partitions: frozenset[TopicPartition]) -> TransactionDescription:
+    """Description with these partitions: while the transaction ends, those that lack a marker."""
     return TransactionDescription(
         error_code=NO_ERROR,
         transactional_id=transaction.transactional_id,

@@ -19,7 +19,7 @@ class TransactionState(IntEnum):
     COMPLETE_COMMIT = 4  # all markers are written
     COMPLETE_ABORT = 5
     DEAD = 6  # in Kafka, an id that is being deleted; never written here
-    PREPARE_EPOCH_FENCE = 7  # in Kafka, an abort that is being written; never written here
+    PREPARE_EPOCH_FENCE = 7  # in Kafka, a producer that is being fenced before an abort; never written here
 
     @property
     def label(self) -> str:

@@ -1,4 +1,4 @@
-"""Transaction metadata of a transactional id: an immutable value; each transition returns a new one."""
+"""Transaction metadata of a transactional id (Kafka: TransactionMetadata), as an immutable value."""
 
 # Core: no clock, no I/O, no await.
 
@@ -32,7 +32,7 @@ LAST_CLIENT_EPOCH = LAST_EPOCH - 1
 NO_BATCH_ID = -1
 
 TV_0 = 0
-"""Recorded by Kafka for all clients before transactions version 2."""
+"""Transactions version that Kafka records for all clients before version 2."""
 TV_2 = 2
 """Transactions version 2: each transaction has an epoch of its own, and writing adds partitions (KIP-890)."""
 
@@ -51,6 +51,8 @@ class ProducerIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
+    """State of a transactional id, which has one transaction at a time. Each transition returns a new object."""
+
     id: TransactionalId
     producer_id: int
     producer_epoch: int
@@ -134,7 +136,7 @@ class Transaction:
         )
 
     def _next_epoch(self, expected_epoch: int | None) -> tuple[int, int]:
-        """The next epoch, and the previous one if this producer had it."""
+        """Next epoch, and the previous one if this producer had it."""
         if expected_epoch is None or self.producer_epoch == NO_PRODUCER_EPOCH:
             return self.producer_epoch + 1, NO_PRODUCER_EPOCH
         if expected_epoch == self.producer_epoch:
@@ -144,7 +146,7 @@ class Transaction:
         raise ProducerFenced(f"the epoch is {self.producer_epoch}, not {expected_epoch}")
 
     def _epoch_before(self) -> int:
-        """Epoch that the producer may still use. An end with transactions version 2 has incremented the epoch."""
+        """Previous epoch, which the producer may still name: EndTxn of transactions version 2 increments the epoch."""
         if self.state.is_completed and self.has_epoch_per_transaction:
             return self.producer_epoch - 1 if self.producer_epoch else LAST_CLIENT_EPOCH
         return self.last_epoch
