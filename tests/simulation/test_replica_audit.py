@@ -135,6 +135,16 @@ def test_damage_is_noted_at_once(damaged: int, damage: Damage, told: str) -> Non
     assert any(line.startswith(told) for line in noted), noted
 
 
+def test_damage_that_is_found_twice_is_noted_once() -> None:
+    def find_twice(cluster: SimulatedCluster, invariants: Invariants) -> None:
+        cut_what_was_acknowledged(cluster, invariants)
+        invariants.replicas.on_truncated(replica(cluster, 2).log)
+
+    noted = found(2, find_twice)
+    assert noted, "the damage was found"
+    assert len(noted) == len(set(noted)), noted
+
+
 def test_what_no_broker_does_is_not_noted() -> None:
     """A log that is no replica of the cluster is nobody's business."""
 

@@ -31,6 +31,9 @@ class ReplicaAudit:
         may_be_elected: Callable[[BrokerId, TopicPartition, Stored], bool],
     ) -> None:
         self.violations: list[str] = []
+        """Each with its time, when it was first found."""
+        self._recorded: set[str] = set()
+        """The same, without times."""
         self.events = 0
         self._cluster = cluster
         self._history = history
@@ -321,5 +324,6 @@ class ReplicaAudit:
             self._add(f"{rule} {log.topic_partition} on broker {mirror.broker_id}: {what}")
 
     def _add(self, line: str) -> None:
-        if len(self.violations) < MAX_VIOLATIONS and line not in self.violations:
+        if len(self.violations) < MAX_VIOLATIONS and line not in self._recorded:
+            self._recorded.add(line)
             self.violations.append(f"{line} (at {self._cluster.clock.monotonic():.3f} s)")
