@@ -100,6 +100,17 @@ def test_damage_is_noticed(damage: Damage, told: str) -> None:
         simulate(scenario)
 
 
+def test_a_replica_in_a_failed_log_directory_is_not_compared() -> None:
+    """Seed 100057: the check came between the failure of the directory and the step that tells its partitions."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        invariants = await whole_cluster(cluster)
+        replica(cluster, 3).log.directory.is_online = False
+        invariants.check()
+
+    simulate(scenario)
+
+
 def test_a_replica_that_stays_out_of_sync_is_noticed_in_the_end() -> None:
     """I7"""
 
