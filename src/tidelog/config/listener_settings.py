@@ -38,8 +38,8 @@ class ListenerSettings(ZooKeeperTlsSettings):
     )
     listeners: tuple[str, ...] = setting(
         default=("PLAINTEXT://:9092",),
-        doc="The addresses to listen on. Without a host: the loopback interface, because there is no authentication (in"
-        " Kafka: every interface). The host 0.0.0.0 means every interface.",
+        doc="The addresses to listen on. Without a host: the loopback interface, so that nobody opens a broker to the"
+        " network by accident (in Kafka: every interface). The host 0.0.0.0 means every interface.",
     )
     listener_overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Settings of single listeners, by Kafka's name (`listener.name.<listener>.ssl...`, `...sasl...`)."""
