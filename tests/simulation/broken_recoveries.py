@@ -22,7 +22,9 @@ from tidelog.types import NO_LEADER_EPOCH, BrokerId
 def empty_stores_taken_for_new_clusters() -> Iterator[None]:
     """R44: whatever the log directories hold, a store without topics is that of a new cluster."""
 
-    async def nothing(store: Store, brokers: Mapping[BrokerId, BrokerRegistration]) -> TakeoverPlan:
+    async def nothing(
+        store: Store, brokers: Mapping[BrokerId, BrokerRegistration], restored_by: BrokerId | None
+    ) -> TakeoverPlan:
         return plan_takeover({})
 
     with patch.object(takeover, "_plan", nothing), patch.object(LogManager, "set_aside", LogManager.delete):
