@@ -21,7 +21,8 @@ from tests.storage.logs import (
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError
 from tidelog.runtime.disk import Disk, File, OpenMode
-from tidelog.runtime.memory_disk import MemoryDisk
+from tidelog.runtime.memory_disk import CrashDamage, MemoryDisk
+from tidelog.runtime.randomness import SeededRandomness
 from tidelog.storage.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, write_epochs
 from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.storage.log import Log
@@ -422,6 +423,20 @@ def test_what_is_written_where_flushed_records_were_cut_does_not_pass_for_flushe
         assert offsets_of(all_records(again)) == [0, 1]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_power_cut_after_a_clean_shutdown_takes_no_producers(seed: int) -> None:
+    """Seed 111418: the only snapshot was not synced, and a repeated batch was taken for a new one."""
+    disk = MemoryDisk()
+    log = new_log(disk)
+    log.append_as_leader(batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=0), EPOCH)
+    asyncio.run(log.flush())
+    disk.sync_everything()
+    asyncio.run(log.close())
+    disk.crash_badly(SeededRandomness(seed), CrashDamage(loses_names=True))
+    again = loaded(log, is_clean=True, recovery_point=1)
+    assert list(again.producers.by_id) == [7]
 
 
 def test_a_log_that_starts_over_at_a_lower_offset_keeps_it_after_a_crash() -> None:

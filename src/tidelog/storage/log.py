@@ -644,6 +644,7 @@ class Log:
         with self.guard:
             self.local.segments[-1].seal()
             self.snapshots.take_snapshot_at_close(self.producers, self.log_end_offset)
+            await self.directory.context.workers.run(self.snapshots.sync_latest)
         await self.flush()
         if self.recovery_point != self.log_end_offset or self.leader_epochs.is_unsynced:
             raise KafkaStorageError(

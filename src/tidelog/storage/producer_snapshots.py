@@ -55,6 +55,16 @@ class ProducerSnapshots:
         if producers.by_id or self._offsets:
             self.take_snapshot(producers, offset)
 
+    def sync_latest(self) -> None:
+        """Before a clean shutdown: a log that lost its only snapshot would start without its producers."""
+        if self._offsets:
+            file = self._disk.open(self.path(self._offsets[-1]), "append")
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self._disk.sync_directory(self.directory)
+
     def remember(self, producers: ProducerStateManager, offset: int) -> None:
         """Keep a copy in memory now and then, so that a small truncation does not need to read the whole log."""
         self._calls += 1
