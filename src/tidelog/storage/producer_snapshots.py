@@ -42,7 +42,7 @@ class ProducerSnapshots:
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     def take_snapshot(self, producers: ProducerStateManager, offset: int) -> None:
-        """Not synced: the CRC detects a snapshot that a crash has torn."""
+        """Not synced before a clean shutdown (`sync_latest`): the CRC detects a snapshot that a crash has torn."""
         if self._offsets and self._offsets[-1] == offset:
             return
         file = self._disk.open(self.path(offset), "create")
