@@ -81,6 +81,7 @@ class BrokerProcess:
 
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def wake(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -155,6 +156,15 @@ class Cluster:
         self.roads.close()
         self.coordination.close()
 
+    def pause(self, broker_id: int) -> None:
+        """Stop it outside of a write to the store: within one, the others would continue it."""
+        broker = self.brokers[broker_id]
+        broker.pause()
+        while self.coordination.is_locked_by(broker.pid):
+            broker.wake()
+            time.sleep(POLL_S)
+            broker.pause()
+
     # -- what the store says
 
     @property
@@ -173,5 +183,10 @@ class Cluster:
     def wait_for_state(
         self, topic: str, partition: int, what: Callable[[PartitionState], bool], patience_s: float = PATIENCE_S
     ) -> PartitionState:
-        wait_for(lambda: what(self.state(topic, partition)), lambda: self.state(topic, partition), patience_s)
+        wait_for(lambda: what(self.state(topic, partition)), lambda: self._story(topic, partition), patience_s)
         return self.state(topic, partition)
+
+    def _story(self, topic: str, partition: int) -> str:
+        """The state, and what each broker said last."""
+        ends = [f"broker {each.broker_id}:\n{each.output[-3000:]}" for each in self.brokers.values()]
+        return "\n".join([f"{topic}-{partition}: {self.state(topic, partition)}", *ends])

@@ -10,6 +10,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from tests.processes.roads import Roads
+from tidelog.runtime.processes import SystemProcesses
+from tidelog.store.sqlite_database import WRITE_LOCK_FILE, WRITE_LOCK_OFFSET
 from tools.zookeeper import ZooKeeper
 
 SESSION_TIMEOUT_MS = 2000
@@ -22,6 +24,10 @@ class Coordination(Protocol):
 
     def read(self, path: str) -> dict[str, Any] | None:
         """The JSON of a node."""
+        ...
+
+    def is_locked_by(self, process_id: int) -> bool:
+        """True if this process holds up the writes of all others."""
         ...
 
     def take_away(self) -> None: ...
@@ -49,6 +55,9 @@ class SqliteCoordination:
         with closing(sqlite3.connect(f"file:{self._file}?mode=ro", uri=True)) as connection:
             row = connection.execute("SELECT data FROM node WHERE path = ?", (path,)).fetchone()
         return None if row is None else dict(json.loads(row[0]))
+
+    def is_locked_by(self, process_id: int) -> bool:
+        return SystemProcesses().lock_holder(f"{self._file}{WRITE_LOCK_FILE}", WRITE_LOCK_OFFSET) == process_id
 
     def take_away(self) -> None:
         """Nobody can write, as if the disk hung."""
@@ -84,6 +93,9 @@ class ZooKeeperCoordination:
         with suppress(NoNodeError):
             return dict(json.loads(self._client.retry(self._client.get, self._chroot + path)[0]))
         return None
+
+    def is_locked_by(self, process_id: int) -> bool:
+        return False
 
     def take_away(self) -> None:
         self._server.kill()

@@ -13,7 +13,7 @@ def test_leader_that_wakes_up_too_late_acknowledges_nothing(cluster: Cluster) ->
         others = [partition for partition in range(PARTITIONS) if partition not in load.led_by(leader)]
 
         def sleep_too_long() -> None:
-            broker.pause()
+            cluster.pause(leader)
             load.wait_until_others_lead(leader)
             load.writer.wait_for_more(partitions=others)
 
@@ -27,7 +27,7 @@ def test_controller_that_wakes_up_too_late_rules_nothing(cluster: Cluster) -> No
     with under_load(cluster) as load:
         controller = cluster.controller
         assert controller is not None
-        cluster.brokers[controller].pause()
+        cluster.pause(controller)
         wait_for(lambda: cluster.controller not in (None, controller), lambda: "no other broker became controller")
         load.wait_until_others_lead(controller)
         successor = cluster.controller

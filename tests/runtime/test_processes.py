@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,30 @@ def test_a_process_that_is_gone_cannot_be_watched() -> None:
 
 def test_the_own_id() -> None:
     assert SystemProcesses().own_id() == os.getpid()
+
+
+LOCKS_AND_STOPS = """
+import fcntl, os, signal, sys
+with open(sys.argv[1], "w") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX, 1, 120)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_stopped_process_with_a_lock_is_found_and_continued(tmp_path: Path) -> None:
+    path, processes = tmp_path / "file", SystemProcesses()
+    with subprocess.Popen([sys.executable, "-c", LOCKS_AND_STOPS, str(path)]) as child:
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        assert processes.lock_holder(str(path), 120) == child.pid
+        assert processes.lock_holder(str(path), 121) is None
+        assert processes.resume(child.pid)
+        assert child.wait() == 0
+    assert processes.lock_holder(str(path), 120) is None
+    assert processes.lock_holder(str(tmp_path / "no file"), 120) is None
+
+
+def test_a_process_that_runs_or_is_gone_is_not_continued(child: subprocess.Popen[bytes]) -> None:
+    assert not SystemProcesses().resume(child.pid)
+    child.kill()
+    child.wait()
+    assert not SystemProcesses().resume(child.pid)

@@ -1,6 +1,8 @@
 """A process of its own on an SQLite store: `python -m tests.store.process FILE SESSION_TIMEOUT_MS WHAT`."""
 
 import asyncio
+import os
+import signal
 import sys
 from contextlib import suppress
 
@@ -54,11 +56,22 @@ async def wake_up_late(store: SqliteStore) -> None:
     print("ended", flush=True)
 
 
+async def stop_in_a_write(store: SqliteStore) -> None:
+    """Stops itself after the first line of input, within a transaction; says when somebody has continued it."""
+    database = store._session.database
+    print("ready", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    with database._transaction("IMMEDIATE"):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    print("continued", flush=True)
+
+
 async def main(path: str, session_timeout_ms: int, what: str) -> None:
     workers = ThreadWorkers("store", 1)
     store = await SqliteStore.open(path, SystemDisk(), SystemClock(), workers, session_timeout_ms=session_timeout_ms)
     running = asyncio.create_task(store.run())
-    await {"count-up": count_up, "stay": stay, "wake-up-late": wake_up_late}[what](store)
+    tasks = {"count-up": count_up, "stay": stay, "wake-up-late": wake_up_late, "stop-in-a-write": stop_in_a_write}
+    await tasks[what](store)
     running.cancel()
     await store.close()
     workers.close()

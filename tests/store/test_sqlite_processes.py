@@ -9,10 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.store.process import INCREMENTS
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.workers import ThreadWorkers
+from tidelog.store import sqlite_database
 from tidelog.store.interface import WatchEvent, WatchKind
 from tidelog.store.sqlite import SqliteStore
 
@@ -97,6 +100,25 @@ def test_a_stopped_process_loses_its_session_and_nothing_it_does_after_waking_co
             assert await store.exists("/late") is None
 
     with process(path, "wake-up-late", session_timeout_ms=1000) as child:
+        assert says(child) == "ready"
+        asyncio.run(scenario(child))
+
+
+def test_a_process_that_is_stopped_within_a_write_does_not_hold_up_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_database, "LOCK_WAIT_S", 0.2)
+    path = tmp_path / "store"
+
+    async def scenario(child: subprocess.Popen[str]) -> None:
+        async with own_session(path, session_timeout_ms=2000) as store:
+            assert child.stdin is not None
+            child.stdin.write("go on\n")
+            child.stdin.flush()
+            assert await asyncio.to_thread(says, child) == "continued"
+            await store.create("/written")
+
+    with process(path, "stop-in-a-write") as child:
         assert says(child) == "ready"
         asyncio.run(scenario(child))
 

@@ -1,9 +1,16 @@
-"""Process seam: the id of this process, and notification when another process ends."""
+"""Process seam: the id of this process, the end of another one, and another one that is stopped with a lock."""
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
+
+from tidelog.runtime.process_identity import identity_of, is_stopped, send
+
+KERNEL_LOCKS = Path("/proc/locks")
 
 
 class ProcessWatch(Protocol):
@@ -17,6 +24,14 @@ class Processes(Protocol):
         """Call back on the event loop when the process has ended. None if it cannot be watched or has ended."""
         ...
 
+    def lock_holder(self, path: str, offset: int) -> int | None:
+        """The process with a POSIX write lock on this byte of the file; None if there is none or it cannot be told."""
+        ...
+
+    def resume(self, process_id: int) -> bool:
+        """Continue a process that was stopped (SIGSTOP); False if it is not stopped or belongs to somebody else."""
+        ...
+
 
 class SystemProcesses:
     def own_id(self) -> int:
@@ -27,6 +42,30 @@ class SystemProcesses:
             return PidfdWatch(os.pidfd_open(process_id), on_end)
         except OSError:
             return None
+
+    def lock_holder(self, path: str, offset: int) -> int | None:
+        """Read from the kernel's table: to open and close the file would release this process's own locks on it."""
+        try:
+            inode = os.stat(path).st_ino
+            locks = KERNEL_LOCKS.read_text()
+        except OSError:
+            return None
+        return next(filter(None, (_writer_in(line, inode, offset) for line in locks.splitlines())), None)
+
+    def resume(self, process_id: int) -> bool:
+        identity = identity_of(process_id)
+        with suppress(PermissionError):
+            return identity is not None and is_stopped(identity) and send(identity, signal.SIGCONT)
+        return False
+
+
+def _writer_in(line: str, inode: int, offset: int) -> int | None:
+    """The process of a line like `1: POSIX  ADVISORY  WRITE 10429 fe:00:11937381 120 120`."""
+    _, kind, *_, access, process_id, file, start, end = line.split()
+    if (kind, access) != ("POSIX", "WRITE") or int(file.rpartition(":")[2]) != inode:
+        return None
+    is_covered = int(start) <= offset and (end == "EOF" or offset <= int(end))
+    return int(process_id) if is_covered and int(process_id) > 0 else None
 
 
 class PidfdWatch:

@@ -8,6 +8,7 @@ poll. Changes by other processes are detected with SQLite's data version, so tha
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from tidelog.runtime.clock import Clock
@@ -169,6 +170,8 @@ class SqliteStore(BaseStore):
             except (StoreUnavailable, OSError) as error:
                 trouble = self._session.file_trouble() or error
                 self._not_reached(trouble)
+                with suppress(StoreUnavailable):
+                    await self._workers.run(self._session.resume_stopped_writer)
                 if isinstance(trouble, FileReplaced) and not self.lease.is_valid:
                     # The lease cannot be renewed in a replaced file: the way back is a session in the new file.
                     self._end()

@@ -10,7 +10,14 @@ from contextlib import ExitStack
 from tidelog.runtime.disk import DirectoryInUse, Disk, Lock
 from tidelog.runtime.processes import Processes
 from tidelog.store.interface import StoreUnavailable
-from tidelog.store.sqlite_database import ChangeDetector, Database, Session, renew_session_separately
+from tidelog.store.sqlite_database import (
+    WRITE_LOCK_FILE,
+    WRITE_LOCK_OFFSET,
+    ChangeDetector,
+    Database,
+    Session,
+    renew_session_separately,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +96,20 @@ class SqliteSession:
         if trouble is not None:
             raise trouble
         renew_session_separately(self.database.path, self.id, int(now * 1000) + self._session_timeout_ms)
+
+    def resume_stopped_writer(self) -> None:
+        """Continue a process of this cluster that was stopped (SIGSTOP) within a write.
+
+        It holds the lock of the file, so that nobody can write or renew a lease: the whole cluster stands still with
+        it. Once continued it ends its write. Whether its own lease is still valid then is decided as always.
+        """
+        writer = self._processes.lock_holder(f"{self.database.path}{WRITE_LOCK_FILE}", WRITE_LOCK_OFFSET)
+        if any(session.process_id == writer for session in self.database.sessions()):
+            assert writer is not None, "every session has a process id"
+            if self._processes.resume(writer):
+                logger.warning(
+                    "continued a stopped process, which held the lock of the coordination store process_id=%d", writer
+                )
 
     def _acquire_lock(self, session_id: int) -> None:
         self._lock = self._disk.lock(self._lock_path(session_id))
