@@ -126,6 +126,32 @@ def test_a_broker_with_a_new_log_directory_is_not_asked_and_not_elected() -> Non
     on_virtual_time(scenario)
 
 
+async def expect_leader(expected: int, *, before: tuple[str, ...], after: tuple[str, ...]) -> None:
+    """Of a partition whose only in-sync replica had log directories, and came back with others and without a log."""
+    cluster = await ControlledCluster.start((WATCHER,))
+    await cluster.start_broker(1, directory_ids=("first",))
+    await cluster.kill_broker(1)
+    await cluster.start_broker(1, directory_ids=before)
+    await cluster.create_topic("orders", [(1, WATCHER)], min_insync_replicas="2")
+    epoch = cluster.controllers[WATCHER].context.brokers[1].epoch
+    await cluster.set_in_sync("orders", 0, (1,), {1: epoch})
+    await cluster.announce("orders", 0)
+    await cluster.kill_broker(1)
+    cluster.brokers.log_ends = {1: {}}
+    await cluster.start_broker(1, directory_ids=after)
+    assert await leader(cluster) == expected
+    await cluster.stop()
+
+
+def test_a_log_directory_that_was_added_does_not_stand_for_a_lost_one() -> None:
+    """Seed 120615: the leader's disk failed before it could create the log, and the other directory was new."""
+    on_virtual_time(lambda: expect_leader(1, before=("mine",), after=("mine", "added")))
+
+
+def test_a_log_directory_that_replaces_one_of_the_recorded_incarnation_stands_for_a_lost_one() -> None:
+    on_virtual_time(lambda: expect_leader(-1, before=("mine", "other"), after=("mine", "new")))
+
+
 def test_a_new_controller_tells_a_new_log_directory_from_the_one_before() -> None:
     async def scenario() -> None:
         cluster = await all_down()

@@ -4,8 +4,10 @@ from dataclasses import replace
 import pytest
 
 from tests.controller.cluster_under_test import broker
-from tidelog.cluster.znodes import CONTROLLER_EPOCH, PERSISTENT_PATHS
+from tidelog.cluster import znodes
+from tidelog.cluster.znodes import CONTROLLER_EPOCH, PERSISTENT_PATHS, LogDirectoryEpochs
 from tidelog.controller.context_loading import load_brokers, load_image, load_log_directories
+from tidelog.controller.log_directories import LogDirectories
 from tidelog.controller.registration import (
     BrokerIdInUse,
     claim_controller,
@@ -116,18 +118,30 @@ def test_one_broker_is_controller_and_every_term_has_a_higher_epoch() -> None:
     asyncio.run(scenario())
 
 
-def test_a_log_directory_is_known_from_the_epoch_in_which_it_appeared() -> None:
+def test_the_first_and_the_last_epoch_with_a_log_directory_are_recorded() -> None:
     """R42. Those of a broker that never had such nodes were there from the beginning: it was upgraded, say."""
 
     async def scenario() -> None:
         state, store = await prepared()
         first = await register_broker(MemoryStore(state), replace(broker(1), directory_ids=("a", "b")), CLOCK)
         assert first.directory_ids == ("a", "b")
-        assert await load_log_directories(store, [first]) == {1: {"a": 0, "b": 0}}
+        both = dict.fromkeys("ab", LogDirectoryEpochs(0, first.epoch))
+        assert await load_log_directories(store, [first]) == {1: LogDirectories(both, [])}
         state.expire(2)
         again = await register_broker(store, replace(broker(1), directory_ids=("b", "c")), CLOCK)
-        assert await load_log_directories(store, [again]) == {1: {"b": 0, "c": again.epoch}}
-        assert await load_log_directories(store, [first, again]) == {1: {"a": 0, "b": 0, "c": again.epoch}}
+        now = {"b": LogDirectoryEpochs(0, again.epoch), "c": LogDirectoryEpochs(again.epoch, again.epoch)}
+        assert await load_log_directories(store, [again]) == {1: LogDirectories(now, [both["a"]])}
+
+    asyncio.run(scenario())
+
+
+def test_of_a_log_directory_that_an_earlier_version_registered_the_last_epoch_is_not_known() -> None:
+    async def scenario() -> None:
+        state, store = await prepared()
+        first = await register_broker(MemoryStore(state), replace(broker(1), directory_ids=("a",)), CLOCK)
+        await store.set("/brokers/directories/1/a", b'{"version":1,"from_the_beginning":true}')
+        unknown = LogDirectoryEpochs(0, znodes.TO_THE_END)
+        assert await load_log_directories(store, [first]) == {1: LogDirectories({"a": unknown}, [])}
 
     asyncio.run(scenario())
 

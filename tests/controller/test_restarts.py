@@ -5,8 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from tidelog.cluster.image import NO_INCARNATION, BrokerRegistration, PartitionRegistration, Topic
+from tidelog.cluster.znodes import LogDirectoryEpochs
 from tidelog.controller.context import ControllerContext, LogEndQuery, LogEndResponse, with_incarnations
 from tidelog.controller.elections import NO_LOG, Health, LogEnd
+from tidelog.controller.log_directories import LogDirectories
 from tidelog.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -19,6 +21,7 @@ def context_of(
     recorded: int | None = 20,
     response: LogEndResponse | None = None,
     configs: Mapping[str, str] | None = None,
+    is_one_missing: bool = True,
 ) -> ControllerContext:
     """Broker 2 is in sync in incarnation `recorded`, and registered with `epoch`."""
     context = ControllerContext()
@@ -26,7 +29,8 @@ def context_of(
         1: BrokerRegistration(1, (), epoch=10),
         2: BrokerRegistration(2, (), epoch=epoch, previous_epoch=previous),
     }
-    context.directories = {2: directories or {}}
+    present = {name: LogDirectoryEpochs(first, epoch) for name, first in (directories or {}).items()}
+    context.directories = {2: LogDirectories(present, [LogDirectoryEpochs(0, 20)] if is_one_missing else [])}
     epochs = {1: 10} if recorded is None else {1: 10, 2: recorded}
     partition = PartitionRegistration(0, (1, 2, 3), -1, 7, (1, 2), in_sync_epochs=epochs)
     context.add_topic(Topic("orders", b"o" * 16, (partition,), configs or {}))
@@ -58,6 +62,7 @@ FULL = LogEnd(6, 100)
         (context_of(epoch=30, directories={"old": 0}), "unclean"),
         (context_of(epoch=30, directories={"old": 20}), "unclean"),
         (context_of(epoch=30, directories={"new": 21}), "lost"),
+        (context_of(epoch=30, directories={"old": 20, "added": 30}, is_one_missing=False), "unclean"),
         (context_of(epoch=30, directories={"old": 0, "new": 30}), "doubtful"),
         (
             context_of(epoch=30, directories={"old": 0, "new": 30}, response=LogEndResponse(ASKED, FULL, "old")),

@@ -68,6 +68,8 @@ PRODUCER_ID_BLOCK_VERSION = 1
 LOG_DIRECTORY_VERSION = 1
 FROM_THE_BEGINNING = 0
 """Instead of the broker epoch in which a log directory appeared: the broker had it when it first registered."""
+TO_THE_END = 2**63 - 1
+"""Instead of the last broker epoch with a log directory: it is not known."""
 NO_JMX_PORT = -1
 NO_KRAFT_EPOCH = -1
 UNKNOWN_EPOCH = -1
@@ -206,17 +208,29 @@ def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerRegistr
         raise MalformedNode(f"{broker_path(broker_id)}: {error!r}") from error
 
 
+class LogDirectoryEpochs(NamedTuple):
+    """The broker epochs in which a log directory was first and last registered."""
+
+    first: int
+    last: int
+
+
 def encode_log_directory(*, is_from_the_beginning: bool) -> bytes:
-    """Content of the node of a log directory: whether the broker had the directory from the beginning."""
-    content: dict[str, object] = {"version": LOG_DIRECTORY_VERSION}
+    """Content of the node of a log directory: whether the broker had the directory from the beginning.
+
+    Every registration writes the node, so that the transaction of its last change is the last broker epoch with it.
+    Earlier versions wrote it only once, and without the mark that says so.
+    """
+    content: dict[str, object] = {"version": LOG_DIRECTORY_VERSION, "written_by_every_registration": True}
     if is_from_the_beginning:
         content["from_the_beginning"] = True
     return encode_json(content)
 
 
-def decode_log_directory(data: bytes, path: str, created_id: int) -> int:
-    """The broker epoch in which the directory first appeared."""
-    return FROM_THE_BEGINNING if decode_json(data, path).get("from_the_beginning") else created_id
+def decode_log_directory(data: bytes, path: str, created_id: int, modified_id: int) -> LogDirectoryEpochs:
+    content = decode_json(data, path)
+    first = FROM_THE_BEGINNING if content.get("from_the_beginning") else created_id
+    return LogDirectoryEpochs(first, modified_id if content.get("written_by_every_registration") else TO_THE_END)
 
 
 def encode_topic(topic_id: Uuid, partitions: Sequence[PartitionRegistration]) -> bytes:

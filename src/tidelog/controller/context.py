@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tidelog.cluster.image import NO_INCARNATION, BrokerRegistration, PartitionRegistration, Topic
 from tidelog.controller.elections import NO_STATE_VERSION, Health, LogEnd
+from tidelog.controller.log_directories import LogDirectories
 from tidelog.controller.states import PartitionState, Replica, ReplicaState, partition_states, replica_states
 from tidelog.state_machine import StateMap
 from tidelog.types import BrokerId, TopicPartition, Uuid
@@ -83,8 +84,8 @@ class ControllerContext:
     """Number of the last StopReplica that deletes each replica: responses to earlier ones are ignored (R43)."""
     rejections: dict[BrokerId, int] = field(default_factory=dict)
     """Consecutive refusals of LeaderAndIsr by broker."""
-    directories: dict[BrokerId, Mapping[str, int]] = field(default_factory=dict)
-    """By directory id, the broker epoch in which an online log directory first appeared."""
+    directories: dict[BrokerId, LogDirectories] = field(default_factory=dict)
+    """Log directories of live brokers."""
     responses: dict[TopicPartition, dict[BrokerId, LogEndResponse]] = field(default_factory=dict)
     """Log ends that brokers reported for partitions without a leader (R42)."""
     pending_log_end_queries: dict[TopicPartition, dict[BrokerId, LogEndQuery]] = field(default_factory=dict)
@@ -216,15 +217,15 @@ class ControllerContext:
             recorded = partition.recorded_epoch(broker_id)
             if recorded is None:
                 continue
-            appeared = self.directories.get(broker_id, {})
-            new = {each for each, epoch in appeared.items() if epoch > recorded}
+            directories = self.directories.get(broker_id, LogDirectories())
+            new = directories.replacements_since(recorded)
             response = responses.get(broker_id)
             if recorded == NO_INCARNATION:
                 lost.add(broker_id)
             elif self.brokers[broker_id].previous_epoch == recorded:
                 clean.add(broker_id)
             elif new and (
-                len(new) == len(appeared) or (response is not None and response.directory_id in {None, *new})
+                directories.are_all_in(new) or (response is not None and response.directory_id in {None, *new})
             ):
                 lost.add(broker_id)
             elif new and response is None:

@@ -1,12 +1,14 @@
 """Loading of the controller context from the store, in a constant number of round trips."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import BrokerRegistration, ClusterImage, Topic
 from tidelog.cluster.topic_names import check_topic_name
+from tidelog.cluster.znodes import LogDirectoryEpochs
+from tidelog.controller.log_directories import LogDirectories
 from tidelog.errors import InvalidTopic
 from tidelog.store.interface import Node, Watch
 from tidelog.types import NO_BROKER, BrokerId
@@ -14,6 +16,8 @@ from tidelog.types import NO_BROKER, BrokerId
 logger = logging.getLogger(__name__)
 
 NEVER_MODIFIED = -1
+ALWAYS = LogDirectoryEpochs(znodes.FROM_THE_BEGINNING, znodes.TO_THE_END)
+"""Of a log directory whose node is damaged."""
 
 
 class NodeReader(Protocol):
@@ -67,16 +71,39 @@ async def load_brokers(store: NodeReader, watch: Watch | None = None) -> dict[Br
 
 async def load_log_directories(
     store: NodeReader, brokers: Iterable[BrokerRegistration]
-) -> dict[BrokerId, dict[str, int]]:
-    """By broker and directory id, the broker epoch in which the log directory first appeared (R42)."""
-    named = [(broker.id, directory_id) for broker in brokers for directory_id in broker.directory_ids]
-    paths = [znodes.log_directory_path(*each) for each in named]
-    found: dict[BrokerId, dict[str, int]] = {}
-    for (broker_id, directory_id), path, node in zip(named, paths, await store.get_many(paths), strict=True):
+) -> dict[BrokerId, LogDirectories]:
+    """The log directories of these brokers, also those that they no longer have (R42)."""
+    present = await _load_directory_epochs(store, {broker.id: broker.directory_ids for broker in brokers})
+    # Where all were there from the beginning, none can replace another: no need to know of others.
+    changed = {
+        broker_id: found
+        for broker_id, found in present.items()
+        if any(each.first != znodes.FROM_THE_BEGINNING for each in found.values())
+    }
+    missing = {
+        broker_id: [each for each in await store.children(znodes.log_directories_path(broker_id)) if each not in found]
+        for broker_id, found in changed.items()
+    }
+    known = await _load_directory_epochs(store, missing)
+    return {
+        broker_id: LogDirectories(
+            found, [known.get(broker_id, {}).get(each, ALWAYS) for each in missing.get(broker_id, ())]
+        )
+        for broker_id, found in present.items()
+    }
+
+
+async def _load_directory_epochs(
+    store: NodeReader, named: Mapping[BrokerId, Sequence[str]]
+) -> dict[BrokerId, dict[str, LogDirectoryEpochs]]:
+    keys = [(broker_id, directory_id) for broker_id, ids in named.items() for directory_id in ids]
+    paths = [znodes.log_directory_path(*each) for each in keys]
+    found: dict[BrokerId, dict[str, LogDirectoryEpochs]] = {}
+    for (broker_id, directory_id), path, node in zip(keys, paths, await store.get_many(paths), strict=True):
         try:
             if node is not None:
-                epoch = znodes.decode_log_directory(node.data, path, node.created_id)
-                found.setdefault(broker_id, {})[directory_id] = epoch
+                epochs = znodes.decode_log_directory(node.data, path, node.created_id, node.modified_id)
+                found.setdefault(broker_id, {})[directory_id] = epochs
         except znodes.MalformedNode as error:
             logger.warning("ignored malformed log directory node reason=%s", error)
     return found

@@ -10,7 +10,7 @@ from tidelog.cluster.image import BrokerRegistration
 from tidelog.cluster.znodes import ClusterNode
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import Randomness
-from tidelog.store.interface import BadVersion, Create, NodeExists, Operation, Set, Store
+from tidelog.store.interface import BadVersion, Create, Node, NodeExists, Operation, Set, Store
 from tidelog.types import BrokerId, uuid_text
 
 logger = logging.getLogger(__name__)
@@ -91,33 +91,43 @@ async def register_broker(store: Store, broker: BrokerRegistration, clock: Clock
     """Create the broker's ephemeral node. Returns the broker with its epoch (R39).
 
     The node exists already if the connection was lost before an earlier attempt was answered. The same transaction
-    creates nodes for new log directories: they record the epoch in which a directory appeared (R42).
+    writes the nodes of the log directories: they record the first and the last epoch with a directory (R42).
     """
     path = znodes.broker_path(broker.id)
     registration = Create(path, znodes.encode_broker(broker, clock.now_ms()), ephemeral=True)
     with contextlib.suppress(NodeExists):
-        await store.multi([registration, *await _new_directories(store, broker)])
+        await store.multi([registration, *await _log_directory_writes(store, broker)])
     node = await store.exists(path)
     if node is None or node.ephemeral_owner != store.session_id:
         raise BrokerIdInUse(broker.id)
     return znodes.decode_broker(broker.id, node.data, epoch=node.created_id)
 
 
-async def _new_directories(store: Store, broker: BrokerRegistration) -> list[Operation]:
+async def _log_directory_writes(store: Store, broker: BrokerRegistration) -> list[Operation]:
     parent = znodes.log_directories_path(broker.id)
     paths = [znodes.log_directory_path(broker.id, each) for each in broker.directory_ids]
     if not paths:
         return []
     registered, *nodes = await store.get_many([parent, *paths])
-    missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
     # A broker without such a node is new or was upgraded. If it was upgraded, it always had these directories.
     data = znodes.encode_log_directory(is_from_the_beginning=registered is None)
-    operations: list[Operation] = [Create(path, data) for path in missing]
+    operations: list[Operation] = [
+        Create(path, data) if node is None else Set(path, _renewed(node, path), node.version)
+        for path, node in zip(paths, nodes, strict=True)
+    ]
     if registered is None:
         return [Create(parent), *operations]
     if registered.data == znodes.UNREGISTERED_BROKER:
         return [Set(parent, b"", registered.version), *operations]
     return operations
+
+
+def _renewed(node: Node, path: str) -> bytes:
+    try:
+        epochs = znodes.decode_log_directory(node.data, path, node.created_id, node.modified_id)
+    except znodes.MalformedNode:
+        return node.data
+    return znodes.encode_log_directory(is_from_the_beginning=epochs.first == znodes.FROM_THE_BEGINNING)
 
 
 async def claim_controller(store: Store, broker_id: BrokerId, clock: Clock) -> ControllerFence | None:
