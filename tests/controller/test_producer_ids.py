@@ -16,10 +16,19 @@ from tidelog.errors import CoordinatorLoadInProgress, KafkaError, UnknownServerE
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 
 
+IN_USE = ClusterNode("tide", takeover=TakeoverState.DONE)
+
+
+async def store_in_use(state: MemoryStoreState | None = None) -> MemoryStore:
+    store = MemoryStore(state)
+    await prepare_store(store)
+    await store.create(CLUSTER_ID, encode_cluster(IN_USE))
+    return store
+
+
 def test_ids_of_one_broker_follow_each_other() -> None:
     async def scenario() -> None:
-        store = MemoryStore()
-        await prepare_store(store)
+        store = await store_in_use()
         ids = ProducerIds(store, 1)
         assert [await ids.next() for _ in range(BLOCK_SIZE + 2)] == list(range(BLOCK_SIZE + 2))
         restarted = ProducerIds(store, 1)
@@ -31,7 +40,7 @@ def test_ids_of_one_broker_follow_each_other() -> None:
 def test_no_two_producers_get_the_same_id() -> None:
     async def scenario() -> None:
         state = MemoryStoreState()
-        await prepare_store(MemoryStore(state))
+        await store_in_use(state)
         brokers = [ProducerIds(MemoryStore(state), broker_id) for broker_id in range(3)]
         taken = await asyncio.gather(*(brokers[number % 3].next() for number in range(3000)))
         assert sorted(taken) == list(range(3000))  # and no block is wasted
@@ -46,11 +55,12 @@ def test_an_empty_store_in_the_place_of_a_lost_one_hands_out_nothing(takeover: s
     async def scenario() -> None:
         store = MemoryStore()
         await prepare_store(store)
-        node = ClusterNode("tide", takeover=TakeoverState(takeover))
-        await store.create(CLUSTER_ID, encode_cluster(node))
+        with pytest.raises(KafkaError):  # seed 132029: the cluster id was not there yet
+            await ProducerIds(store, 1).next()
+        await store.create(CLUSTER_ID, encode_cluster(IN_USE._replace(takeover=TakeoverState(takeover))))
         with pytest.raises(KafkaError):
             await ProducerIds(store, 1).next()
-        await store.set(CLUSTER_ID, encode_cluster(node._replace(takeover=TakeoverState.DONE)))
+        await store.set(CLUSTER_ID, encode_cluster(IN_USE))
         assert await ProducerIds(store, 1).next() == 0
 
     asyncio.run(scenario())
@@ -58,8 +68,7 @@ def test_an_empty_store_in_the_place_of_a_lost_one_hands_out_nothing(takeover: s
 
 def test_who_cannot_wait_takes_what_is_at_hand() -> None:
     async def scenario() -> None:
-        store = MemoryStore()
-        await prepare_store(store)
+        store = await store_in_use()
         ids = ProducerIds(store, 1)
         with pytest.raises(CoordinatorLoadInProgress):
             ids.take()

@@ -93,8 +93,8 @@ class ProducerIds:
         """An empty store in the place of a lost one would hand out ids again that producers use."""
         try:
             state = await read_store_state(self._store)
-        except NoNode:
-            return []
+        except NoNode:  # so new that it has no cluster id yet
+            raise StoreUnavailable(reason=NOT_TAKEN_OVER) from None
         if not state.is_in_use:
             raise StoreUnavailable(reason=NOT_TAKEN_OVER)
         return [Check(znodes.CLUSTER_ID, state.version)]
