@@ -15,7 +15,6 @@ from tidelog.controller.registration import prepare_store
 from tidelog.errors import CoordinatorLoadInProgress, KafkaError, UnknownServerError
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 
-
 IN_USE = ClusterNode("tide", takeover=TakeoverState.DONE)
 
 

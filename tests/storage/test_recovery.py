@@ -439,6 +439,56 @@ def test_a_power_cut_after_a_clean_shutdown_takes_no_producers(seed: int) -> Non
     assert list(again.producers.by_id) == [7]
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_was_truncated_does_not_come_back_behind_the_recovery_point(seed: int) -> None:
+    """Seed 131428: a segment was truncated where the next one then began, and a flush synced only the next one."""
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append_many(log, 6, step_ms=0)  # with one timestamp, a roll adds nothing to the indexes
+    asyncio.run(log.flush())
+    asyncio.run(log.close())
+    disk.sync_everything()
+    log = loaded(log, is_clean=True, recovery_point=6)
+    log.truncate_to(4)
+    log.roll()
+    append_many(log, 2, step_ms=0)
+    asyncio.run(log.flush())
+    disk.crash_badly(SeededRandomness(seed), CrashDamage(tears_writes=True))
+    again = loaded(log, is_clean=False, recovery_point=log.recovery_point)
+    assert [segment.find_end_offset() for segment in again.segments] == [4, 6]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_segment_that_was_truncated_away_does_not_come_back_behind_the_recovery_point(seed: int) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append_many(log, 4)
+    log.roll()
+    append_many(log, 2)
+    asyncio.run(log.flush())
+    disk.sync_everything()
+    log.truncate_to(2)
+    append_many(log, 5)
+    asyncio.run(log.flush())
+    disk.crash_badly(SeededRandomness(seed), CrashDamage(loses_names=True))
+    again = loaded(log, is_clean=False, recovery_point=log.recovery_point)
+    assert [segment.base_offset for segment in again.segments] == [0]
+    assert offsets_of(all_records(again)) == list(range(7))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_segment_that_was_truncated_to_nothing_stays_empty(seed: int) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append_many(log, 4)
+    asyncio.run(log.flush())
+    disk.sync_everything()
+    log.truncate_to(0)
+    asyncio.run(log.flush())
+    disk.crash_badly(SeededRandomness(seed), CrashDamage(tears_writes=True))
+    assert loaded(log, is_clean=False, recovery_point=0).log_end_offset == 0
+
+
 def test_a_log_that_starts_over_at_a_lower_offset_keeps_it_after_a_crash() -> None:
     """The log start of before lies behind its new end: by it everything would be dropped."""
 

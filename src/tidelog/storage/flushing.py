@@ -45,15 +45,18 @@ class LogFlusher:
         self.recovery_point = recovery_point
         self.last_flush_ms = log.directory.context.monotonic_ms()
         self.unsynced_directories = {log.local.path}
-        """Directories with new names, to be synced: a synced file survives only if its directory entry does."""
+        """Directories with changed names, to be synced.
+
+        A synced file survives only if its directory entry does, and a removed one could come back.
+        """
         self.truncations = 0
         self._epochs_write: asyncio.Task[None] | None = None
         """The write of the leader epoch checkpoint in progress."""
         self.epochs_lock = threading.Lock()
         """Guards that file: a flush in a worker writes it, or the event loop before the first record of an epoch."""
 
-    def on_new_name(self, directory: str) -> None:
-        """A file or directory was created or renamed in `directory`."""
+    def on_name_changed(self, directory: str) -> None:
+        """A file or directory was created, renamed or removed in `directory`."""
         self.unsynced_directories.add(directory)
 
     def on_directory_renamed(self, old: str, new: str) -> None:
@@ -105,7 +108,7 @@ class LogFlusher:
         return [
             segment
             for number, segment in enumerate(segments)
-            if segment.has_unsynced_indexes or (number >= first and has_unflushed_data)
+            if segment.has_unsynced_changes or (number >= first and has_unflushed_data)
         ]
 
     async def _write_leader_epochs(self) -> None:

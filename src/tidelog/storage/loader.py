@@ -63,7 +63,7 @@ def create_log(
         path,
         LogContents([segment], LeaderEpochs(), ProducerStateManager(), ProducerSnapshots(context.disk, path)),
     )
-    log.flusher.on_new_name(directory.path)
+    log.flusher.on_name_changed(directory.path)
     return log
 
 

@@ -455,7 +455,7 @@ class Log:
             self.snapshots.take_snapshot(self.producers, self.log_end_offset)
             segment = local.create_segment(base_offset)
         local.add(segment, self.log_end_offset)
-        self.flusher.on_new_name(self.path)
+        self.flusher.on_name_changed(self.path)
         if self.on_roll is not None:
             self.on_roll(self)
         return segment

@@ -114,6 +114,7 @@ def _truncate(segment: Segment, file_bytes: int, end_offset: int, reason: str) -
         reason or "too few bytes for a batch",
     )
     segment.file.truncate(position)
+    segment.has_unsynced_truncation = True
 
 
 def checked_batches(segment: Segment, file_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:

@@ -88,6 +88,7 @@ class Segment:
         "bytes_since_index_entry",
         "created_ms",
         "directory",
+        "has_unsynced_truncation",
         "is_recently_used",
         "last_possible_offset",
         "max_timestamp",
@@ -123,6 +124,8 @@ class Segment:
         self.created_ms = now_ms
         self.modified_ms = now_ms
         self.is_recently_used = False
+        self.has_unsynced_truncation = False
+        """This segment was truncated, or later ones were removed."""
         self.bytes_since_index_entry = 0
         self.max_timestamp = NOT_LOADED if size_bytes else NO_TIMESTAMP
         self.offset_of_max_timestamp = -1
@@ -351,8 +354,13 @@ class Segment:
 
     def sync(self) -> None:
         """Blocking: for a worker."""
-        if self.size_bytes:
-            self.file.sync()
+        if self.size_bytes or self.has_unsynced_truncation:
+            is_truncated, self.has_unsynced_truncation = self.has_unsynced_truncation, False
+            try:
+                self.file.sync()
+            except BaseException:
+                self.has_unsynced_truncation |= is_truncated
+                raise
         self.offset_index.sync()
         self.time_index.sync()
         self.transaction_index.sync()
@@ -374,6 +382,7 @@ class Segment:
         )
 
     def truncate(self, prepared: SegmentTruncation) -> None:
+        self.has_unsynced_truncation = True
         if prepared.file is not None:
             prepared.file.truncate(prepared.position)
             self.size_bytes = prepared.position
@@ -397,8 +406,9 @@ class Segment:
         self.seal()
 
     @property
-    def has_unsynced_indexes(self) -> bool:
-        return not (self.offset_index.is_synced and self.time_index.is_synced)
+    def has_unsynced_changes(self) -> bool:
+        """Whether more than appended records has to be synced: a power cut could bring back what was truncated."""
+        return self.has_unsynced_truncation or not (self.offset_index.is_synced and self.time_index.is_synced)
 
     def _max_timestamp_after(self, entry: tuple[int, int] | None, end: int) -> tuple[int, int]:
         """Largest timestamp before position `end`, and its offset: from the time index and from the batches after its

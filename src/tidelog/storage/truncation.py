@@ -57,6 +57,7 @@ def truncate_to(log: TruncatedLog, offset: int) -> None:
     _checkpoint(log, end_offset, log.log_start_offset, kept[0].base_offset)
     with irreversible_change():
         log.local.truncate(kept, log.deletion_due_ms())
+        log.flusher.on_name_changed(log.path)
         segment.truncate(truncation)
         _end_at(log, end_offset)
         log.snapshots.truncate(end_offset)
@@ -77,7 +78,7 @@ def start_over_at(log: TruncatedLog, offset: int, log_start_offset: int | None =
         raise
     with irreversible_change():
         log.local.start_over(segment, log.deletion_due_ms())
-        log.flusher.on_new_name(log.path)
+        log.flusher.on_name_changed(log.path)
         log.leader_epochs.clear()
         log.snapshots.remove_all()
         _end_at(log, offset)
