@@ -233,6 +233,17 @@ def test_a_lost_disk_leads_where_nobody_ever_had_more() -> None:
     assert updated_leader_and_isr(partition(-1, (1,)), health(1, 2, lost=(1,))) is None, "2 and 3 may hold most of it"
 
 
+def test_a_partition_that_never_had_min_isr_members_has_nothing_to_lose() -> None:
+    """Seed 133681: created in an outage with a first leader that was dying and lost its disk."""
+    created = replace(partition(-1, (1,)), leader_epoch=1, version=1)
+    assert told(updated_leader_and_isr(created, health(1, 2, 3, lost=(1,)))) == (1, {1: 11}, {})
+    assert told(updated_leader_and_isr(created, health(2, 3, lost=(1,)))) == (2, {2: 20}, {1: 10})
+    assert updated_leader_and_isr(created, health(2, 3)) is None, "1 may still come back with its disk"
+    assert updated_leader_and_isr(created, health(2, 3, lost=(1,), min_in_sync=1)) is None
+    changed_since = replace(created, version=2)
+    assert updated_leader_and_isr(changed_since, health(2, 3, lost=(1,))) is None
+
+
 def test_all_members_that_are_left_suffice() -> None:
     """Fewer than min ISR are members: after an unclean election, or because min ISR was raised."""
     known = health(1, 2, restarted=(1,), responses={1: (5, 9)}, min_in_sync=3)

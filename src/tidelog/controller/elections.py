@@ -13,6 +13,8 @@ from tidelog.types import NO_BROKER, BrokerId
 
 NO_STATE_VERSION = -1
 """Version of a partition that has no state in the store: it never had a leader."""
+FIRST_STATE_VERSION = 0
+FIRST_LEADER_EPOCH = 0
 
 NO_BROKERS: frozenset[BrokerId] = frozenset()
 NOTHING: Mapping[BrokerId, int] = MappingProxyType({})
@@ -138,7 +140,11 @@ def _first_leader(partition: PartitionRegistration, health: Health) -> Decision 
     if not alive:
         return None
     epochs = {each: health.epochs[each] for each in alive if each in health.epochs}
-    return Decision(replace(partition, leader=alive[0], leader_epoch=0, in_sync_replicas=alive, in_sync_epochs=epochs))
+    return Decision(
+        replace(
+            partition, leader=alive[0], leader_epoch=FIRST_LEADER_EPOCH, in_sync_replicas=alive, in_sync_epochs=epochs
+        )
+    )
 
 
 def _without_failed(partition: PartitionRegistration, health: Health) -> Decision | None:
@@ -195,7 +201,15 @@ def _best_of_restarted(partition: PartitionRegistration, health: Health) -> Brok
         return max(responses, key=responses.__getitem__)  # the first in assignment order if several are equal
     if lost == members == set(partition.replicas):
         return _first_of(partition.replicas, lost & health.candidates)  # no other replica ever had records
+    if lost == members and _has_never_had_min_in_sync(partition, health):
+        return _first_of(partition.replicas, health.candidates)
     return None
+
+
+def _has_never_had_min_in_sync(partition: PartitionRegistration, health: Health) -> bool:
+    """True if no record was ever committed: the first leader was elected below min ISR and lost before any change."""
+    is_first_isr = partition.leader_epoch <= FIRST_LEADER_EPOCH + 1 and partition.version <= FIRST_STATE_VERSION + 1
+    return is_first_isr and len(partition.in_sync_replicas) < effective_min_in_sync(partition, health)
 
 
 def _least_lossy_leader(partition: PartitionRegistration, health: Health) -> BrokerId | None:

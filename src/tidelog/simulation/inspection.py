@@ -15,7 +15,7 @@ from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.storage.descriptor_reclaiming_disk import DescriptorReclaimingDisk
 from tidelog.storage.log import Log
 from tidelog.store.memory import MemoryStoreState
-from tidelog.types import BrokerId, TopicPartition
+from tidelog.types import BrokerId, TopicPartition, Uuid
 
 EVERYTHING_BYTES = 1 << 30
 
@@ -95,6 +95,11 @@ def registered_broker(store: MemoryStoreState, broker_id: BrokerId) -> BrokerReg
 def _decoded_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerRegistration:
     """Cached: checks read the same few nodes after every change."""
     return znodes.decode_broker(broker_id, data, epoch)
+
+
+def topic_id_of(topic: str, data: bytes) -> Uuid:
+    """Id in the content of the topic's node."""
+    return znodes.decode_topic(topic, data, 0, [None] * znodes.partition_count(topic, data), {}).topic_id
 
 
 def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Partition | None:

@@ -1,17 +1,19 @@
 """Loss of the coordination store, and the conditions under which every record is still guaranteed (R44)."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from tidelog.cluster import znodes
 from tidelog.cluster.inventory import backup_of
+from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.server.cluster_backup import FILE_NAME
 from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
-from tidelog.simulation.inspection import is_in_use, stored_partitions
-from tidelog.storage.partition_names import partition_name
+from tidelog.simulation.inspection import is_in_use, stored_partitions, topic_id_of
+from tidelog.storage.partition_metadata import read_topic_id
+from tidelog.storage.partition_names import parse_partition_name, partition_name
 from tidelog.store.interface import Check, Operation
-from tidelog.types import BrokerId, TopicPartition
+from tidelog.types import BrokerId, TopicPartition, Uuid
 
 QUIET_S = 3.0
 """Minimum time since the last change of topics or settings: brokers back up changes with a short delay."""
@@ -44,6 +46,8 @@ class LostStore:
             return False  # some never had a leader, so no broker has a log of them
         members = {broker_id for _, stored in partitions for broker_id in stored.state.replicas}
         topics = {topic_partition.topic for topic_partition, _ in partitions}
+        if self._is_deleted_topic_left(topics):
+            return False
         return all(self._has_noted(broker_id, members, topics) for broker_id in members) and all(
             self._holds(broker_id, topic_partition)
             for topic_partition, stored in partitions
@@ -54,6 +58,20 @@ class LostStore:
         node = self._cluster.store_state.find(znodes.topic_path(topic))
         assert node is not None
         return znodes.partition_count(topic, node.data)
+
+    def _is_deleted_topic_left(self, topics: AbstractSet[str]) -> bool:
+        """True if a log of a deleted topic is left, and another topic has its name: a takeover asks the operator."""
+        ids = {topic: self._topic_id(topic) for topic in topics}
+        return any(
+            ids.get(topic, topic_id) != topic_id
+            for machine in self._cluster.machines.values()
+            for topic, topic_id in _topics_on(machine.disk)
+        )
+
+    def _topic_id(self, topic: str) -> Uuid:
+        node = self._cluster.store_state.find(znodes.topic_path(topic))
+        assert node is not None
+        return topic_id_of(topic, node.data)
 
     def _holds(self, broker_id: BrokerId, topic_partition: TopicPartition) -> bool:
         disk, name = self._cluster.machines[broker_id].disk, partition_name(topic_partition)
@@ -71,3 +89,14 @@ class LostStore:
     def lose(self) -> None:
         """Replace the store by an empty one. Running brokers learn that their sessions are unknown."""
         self._cluster.store_state.lose()
+
+
+def _topics_on(disk: MemoryDisk) -> Iterator[tuple[str, Uuid]]:
+    """Name and id of the topic of each log on the disk."""
+    with disk.observed():
+        for directory in filter(disk.exists, LOG_DIRECTORIES):
+            for entry in disk.list_directory(directory):
+                found = parse_partition_name(entry.name)
+                topic_id = None if found is None else read_topic_id(disk, f"{directory}/{entry.name}")
+                if found is not None and topic_id is not None:
+                    yield found.topic, topic_id

@@ -5,22 +5,24 @@ from collections.abc import Callable, Sequence
 from tidelog.cluster import znodes
 from tidelog.cluster.image import PartitionRegistration as PartitionState
 from tidelog.cluster.znodes import TakeoverState
-from tidelog.simulation.inspection import Stored, is_in_use, stored_partition, stored_partitions
+from tidelog.controller.elections import FIRST_LEADER_EPOCH, FIRST_STATE_VERSION
+from tidelog.simulation.inspection import Stored, is_in_use, stored_partition, stored_partitions, topic_id_of
 from tidelog.store.interface import Create, Delete, Operation, Set
 from tidelog.store.memory import MemoryStoreState
-from tidelog.types import NO_BROKER, TopicPartition, Uuid
+from tidelog.types import NO_BROKER, TopicPartition
 
 UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 
 
 def _is_clean(before: PartitionState, after: PartitionState) -> bool:
-    """True if the leader was elected among replicas with all committed records."""
+    """True if the leader was elected among replicas with all committed records.
+
+    A partition that was created in an outage and lost its first leader may have committed nothing. That nothing was
+    committed is what the checks of the logs tell (I2, I4).
+    """
     candidates = (*before.in_sync_replicas, *before.eligible_leader_replicas)
-    return after.leader in candidates
-
-
-def _topic_id(topic: str, data: bytes) -> Uuid:
-    return znodes.decode_topic(topic, data, 0, [None] * znodes.partition_count(topic, data), {}).topic_id
+    is_first_isr = before.leader_epoch <= FIRST_LEADER_EPOCH + 1 and before.version <= FIRST_STATE_VERSION + 1
+    return after.leader in candidates or (is_first_isr and len(before.in_sync_replicas) < len(before.replicas))
 
 
 class StoreAudit:
@@ -86,7 +88,7 @@ class StoreAudit:
             node = self._store.find(znodes.topic_path(topic))
             if node is None:
                 self.violations.append(f"R44 the store is in use without topic {topic}, which was there before")
-            elif _topic_id(topic, node.data) != _topic_id(topic, data):
+            elif topic_id_of(topic, node.data) != topic_id_of(topic, data):
                 self.violations.append(f"R44 another topic has the name of {topic}, which was there before")
         self._topics_before.clear()
 
