@@ -7,7 +7,7 @@ from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.classic.protocol import ClassicProtocol
 from tidelog.groups.classic.states import GroupState
 from tidelog.groups.group import Caller, Group, GroupSettings
-from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
+from tidelog.protocol.internal.offset_records import GroupMetadataValue
 from tidelog.protocol.internal.versioned import decode_versioned
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -34,8 +34,7 @@ class ClassicMachine:
         self.classic = ClassicProtocol(self.groups, lambda: settings, randomness)
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
-        value = None if record.value is None else decode_versioned(GroupMetadataValue, record.value)
-        self.classic.replay_group_metadata(decode_versioned(GroupMetadataKey, record.key), value)
+        self.classic.replay_group_metadata(record)
 
     def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
         raise AssertionError("no transactions here")

@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.groups.classic_groups import DELAY_MS, SESSION_MS, Coordinator
+from tests.groups.classic_groups import DELAY_MS, SESSION_MS, Coordinator, leaving
 from tests.groups.shard_of_groups import Clients, a_shard
-from tidelog.errors import CoordinatorNotAvailable, GroupMaxSizeReached, MemberIdRequired
-from tidelog.groups.classic import joining
+from tidelog.errors import CoordinatorNotAvailable, GroupMaxSizeReached, MemberIdRequired, UnknownServerError
+from tidelog.groups.classic import joining, protocol
 from tidelog.groups.classic.rebalancing import listed
+from tidelog.groups.classic.states import GroupState
 from tidelog.replicated.machine import DEFAULT_MAX_RECORD_BYTES, Effects, SetTimer
 
 HALF = b"m" * (DEFAULT_MAX_RECORD_BYTES // 2)
@@ -70,7 +71,8 @@ def test_bytes_are_counted_until_members_are_gone() -> None:
     coordinator.static("one", "two")
     before = held(coordinator)
     coordinator.join(instance="one")  # another id for the same member
-    assert before == held(coordinator) == coordinator.group.members.held_bytes
+    members = coordinator.group.members
+    assert before == held(coordinator) == members.held_bytes + members.assigned_bytes
     coordinator.shard.perform(lambda machine, effects: machine.on_unloaded(effects))
     assert held(coordinator) == 0
 
@@ -101,3 +103,46 @@ def test_a_generation_sets_no_timer_for_each_of_its_members() -> None:
 def test_log_lines_name_members_only_up_to_a_number() -> None:
     assert listed(["b", "a"]) == "a,b"
     assert listed(map(str, range(10_000))).endswith(" and 9980 more")
+
+
+# -- assignments
+
+
+def test_an_assignment_that_only_compression_makes_small_enough_is_refused() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.two_that_have_joined()
+    waiting = coordinator.sync(follower, 1)
+    refused = coordinator.sync(leader, 1, {follower: bytes(5 * DEFAULT_MAX_RECORD_BYTES)})
+    assert refused.error == waiting.error == UnknownServerError.code
+    assert coordinator.group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_assignments_of_all_groups_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MAX_MEMBER_BYTES", 3 * len(HALF))
+    coordinator = Coordinator(group_initial_rebalance_delay_ms=0)
+    errors = []
+    for number in range(4):
+        group_id = f"g{number}"
+        member_id = coordinator.join(group_id=group_id, version=3).joined.member_id
+        errors.append(coordinator.sync(member_id, 1, {member_id: HALF}, group_id=group_id).error)
+    assert errors == [0, 0, CoordinatorNotAvailable.code, CoordinatorNotAvailable.code]
+
+
+def test_assignments_count_until_their_group_has_others_or_none() -> None:
+    coordinator = Coordinator()
+    first, second = coordinator.stable(2)
+    members = coordinator.group.members
+    assert held(coordinator) == members.held_bytes + len(first) + len(second)
+    assert held(coordinator.reloaded()) == held(coordinator)
+    coordinator.leave(leaving(second))
+    assert held(coordinator) == members.held_bytes + len(first)
+    coordinator.leave(leaving(first))
+    assert held(coordinator) == 0
+
+
+def test_assignments_of_static_members_that_come_back_count_once() -> None:
+    coordinator = Coordinator()
+    coordinator.static("one", "two")
+    before = held(coordinator) - sum(map(len, coordinator.group.members))
+    coordinator.join(instance="two")
+    assert held(coordinator) - sum(map(len, coordinator.group.members)) == before

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.counted_calls import counted_calls
 from tidelog.groups.consumer.expression_parser import InvalidExpression
 from tidelog.groups.consumer.regular_expressions import TopicPattern
 
@@ -147,3 +148,31 @@ def test_thousands_of_topics_are_matched_quickly() -> None:
     started = time.process_time()
     assert len(matching(r"region-[0-3]\.orders\..*", names)) == 5716
     assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "a" * 32_000,
+        ".*" * 10_000,
+        "{" * 32_000,
+        "|" * 32_000,
+        "()" * 16_000,
+        "(?i)" + "[a-z]" * 6_000,
+        "[\x00-\U0010ffff]" * 4_000,
+        "[a-z]{0}" * 4_000,
+        r"\Q" + "a" * 30_000,
+        "(?P<" + "a" * 30_000,
+        "|".join(f"topic-{number}.*" for number in range(2_000)),
+    ],
+    ids=lambda expression: expression[:12],
+)
+def test_an_expression_that_takes_long_to_parse_is_refused_before_that(expression: str) -> None:
+    with counted_calls() as calls, pytest.raises(InvalidExpression):
+        TopicPattern(expression)
+    assert calls.count < 280_000
+
+
+def test_an_expression_that_names_hundreds_of_topics_is_taken() -> None:
+    names = [f"region-eu.orders-{number:03}" for number in range(400)]
+    assert matching("|".join(names), [*names, "other"]) == set(names)

@@ -17,8 +17,7 @@ from tidelog.groups.group import Caller, Group, GroupSettings
 from tidelog.groups.offsets import Offsets
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.errors import MalformedMessage
-from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
-from tidelog.protocol.internal.versioned import decode_versioned, version_of
+from tidelog.protocol.internal.versioned import version_of
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from tidelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
@@ -138,18 +137,13 @@ class GroupMachine:
                 return
             version = version_of(record.key)
             if version == CLASSIC_GROUP_KEY:
-                self._replay_classic_group(record)
+                self.classic.replay_group_metadata(record)
             elif version in CONSUMER_GROUP_KEYS:
                 self.consumer.replay(version, record)
             else:
                 logger.warning("skipped record of unknown type key_version=%d", version)
         except (MalformedMessage, KafkaError) as error:
             logger.warning("skipped malformed record key=%s reason=%s", record.key.hex(), error)
-
-    def _replay_classic_group(self, record: StateRecord) -> None:
-        key = decode_versioned(GroupMetadataKey, record.key)
-        value = None if record.value is None else decode_versioned(GroupMetadataValue, record.value)
-        self.classic.replay_group_metadata(key, value)
 
     def replay_end_marker(self, producer: Producer, *, is_committed: bool) -> None:
         self.offsets.replay_end_marker(producer, is_committed=is_committed)

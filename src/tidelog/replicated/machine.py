@@ -35,10 +35,16 @@ Reply: TypeAlias = Deferred[Any]
 """Handle for the response to one request. Machines name it in `Effects`; the shard completes it."""
 
 
+class Completable(Protocol):
+    """A reply, or what stands for one and decides whether it still gets the outcome."""
+
+    def complete(self, outcome: Any) -> None: ...
+
+
 class ReplyOutcome(NamedTuple):
     """Effect: complete `reply` with this outcome when the records of the step are committed."""
 
-    reply: Reply
+    reply: Completable
     outcome: Response | KafkaError
 
 
@@ -94,10 +100,10 @@ class Effects:
     def write(self, key: bytes, value: bytes | None) -> None:
         self.records.append(StateRecord(key, value))
 
-    def answer(self, reply: Reply, response: Response) -> None:
+    def answer(self, reply: Completable, response: Response) -> None:
         self.responses.append(ReplyOutcome(reply, response))
 
-    def fail(self, reply: Reply, error: KafkaError) -> None:
+    def fail(self, reply: Completable, error: KafkaError) -> None:
         # Drop the traceback: it refers to this frame, a cycle that only the garbage collector would free.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self.responses.append(ReplyOutcome(reply, error))

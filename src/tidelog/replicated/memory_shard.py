@@ -102,7 +102,7 @@ class MemoryShard(Generic[M]):
     def _reject(self, effects: Effects, error: KafkaError) -> Effects:
         if effects.on_rejected is None:
             for reply, _ in effects.responses:
-                reply.fail(error)
+                reply.complete(error)
             self._set_timers(effects)
             return effects
         instead = Effects(self.now_ms, self.monotonic_ms)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tidelog.errors import KafkaError
 from tidelog.protocol.structs import Response
-from tidelog.replicated.machine import Reply, ReplyOutcome
+from tidelog.replicated.machine import Completable, ReplyOutcome
 from tidelog.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Replies:
                 return
 
 
-def complete(reply: Reply, outcome: Response | KafkaError) -> None:
+def complete(reply: Completable, outcome: Response | KafkaError) -> None:
     """An error of one listener must not affect the replies of others."""
     try:
         reply.complete(outcome)

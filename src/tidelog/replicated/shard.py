@@ -27,7 +27,16 @@ from tidelog.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from tidelog.protocol.structs import Response
 from tidelog.replicated.commits import Commits, Uncommitted, fail
 from tidelog.replicated.entries import batch_of, end_marker_of, size_bytes_of
-from tidelog.replicated.machine import CancelTimer, Effects, OnRejected, Producer, Reply, ReplyOutcome, StateMachine
+from tidelog.replicated.machine import (
+    CancelTimer,
+    Completable,
+    Effects,
+    OnRejected,
+    Producer,
+    Reply,
+    ReplyOutcome,
+    StateMachine,
+)
 from tidelog.replicated.replies import Replies
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.clock import Clock
@@ -390,7 +399,7 @@ class _Wait(DelayedOperation):
 
 def _abandon(effects: Effects, reply: Reply | None, error: KafkaError) -> None:
     """Fail the replies of a failed step, so that none waits forever. The step has changed nothing."""
-    replies = {id(response.reply): response.reply for response in effects.responses}
+    replies: dict[int, Completable] = {id(response.reply): response.reply for response in effects.responses}
     if reply is not None:
         replies[id(reply)] = reply
     fail([ReplyOutcome(each, error) for each in replies.values()], error)

@@ -17,7 +17,7 @@ from tidelog.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from tidelog.groups.classic.member import CONSUMER_PROTOCOL_TYPE, NO_ASSIGNMENT, ClassicMember
+from tidelog.groups.classic.member import CONSUMER_PROTOCOL_TYPE, ClassicMember
 from tidelog.groups.classic.members import ClassicMembers
 from tidelog.groups.classic.pending_requests import PendingRequests
 from tidelog.groups.classic.records import NO_TIMESTAMP, group_key, restored_member
@@ -26,6 +26,7 @@ from tidelog.groups.classic.timers import session_key
 from tidelog.groups.group import Membership
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.internal.offset_records import GroupMetadataValue
+from tidelog.protocol.internal.versioned import decode_versioned
 from tidelog.protocol.messages.describe_groups import DescribedGroup
 from tidelog.replicated.machine import Effects
 from tidelog.state_machine import History
@@ -79,11 +80,18 @@ class ClassicGroup:
         group._compute_subscribed_topics()
         return group
 
-    def on_stored(self, value: GroupMetadataValue) -> None:
+    def on_stored(self, value: bytes) -> None:
         """Apply a record of this group that was just appended."""
-        for stored in value.members:
-            self.members[stored.member_id].assignment = stored.assignment
-        if value.members and self.state is GroupState.COMPLETING_REBALANCE:
+        written, self.members.written = self.members.written, None
+        if written is not None and written.value is value:
+            assignments = written.by_member_id
+            has_members = True
+        else:
+            members = decode_versioned(GroupMetadataValue, value).members
+            assignments = {stored.member_id: stored.assignment for stored in members}
+            has_members = bool(members)
+        self.members.assign(assignments)
+        if has_members and self.state is GroupState.COMPLETING_REBALANCE:
             self._enter(GroupState.STABLE, "assignment stored")
 
     # ---- state
@@ -176,8 +184,8 @@ class ClassicGroup:
 
     def drop_assignments(self, error: KafkaError, effects: Effects) -> None:
         """Fail pending SyncGroup requests: this generation gets no assignment, and members have to rejoin."""
-        for member in self.members.values():
-            member.assignment = NO_ASSIGNMENT
+        self.members.written = None
+        self.members.assign({})
         self.fail_syncs(error, effects)
 
     def fail_syncs(self, error: KafkaError, effects: Effects) -> None:

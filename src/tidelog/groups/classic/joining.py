@@ -259,6 +259,7 @@ class Joining:
             logger.warning(
                 "failed to store static member group=%s member=%s error=%s", group, new.member_id, error.message
             )
+            group.members.written = None
             group.replace(new, old)
             old.timer_due_ms = None
             group.keep_alive(old, instead)

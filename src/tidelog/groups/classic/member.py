@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from tidelog.protocol.codec import decode
+from tidelog.protocol.codec import decode, encode
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
+from tidelog.protocol.internal.offset_records import GroupMetadataValue, MemberMetadata
 from tidelog.protocol.internal.versioned import VERSION_BYTES
 from tidelog.protocol.messages.describe_groups import DescribedGroupMember
 from tidelog.protocol.messages.join_group import JoinGroupRequest
@@ -19,7 +20,7 @@ def topics_of(metadata: Iterable[bytes]) -> frozenset[str] | None:
     """Subscribed topics of all members; None if a subscription is malformed."""
     topics: set[str] = set()
     try:
-        for subscription in metadata:
+        for subscription in set(metadata):  # in large groups most are the same
             rest = memoryview(subscription)[VERSION_BYTES:]
             topics.update(decode(ConsumerProtocolSubscription, PREFIX_OF_ALL_VERSIONS, rest).topics)
     except MalformedMessage:
@@ -36,6 +37,12 @@ FIXED_BYTES = 70
 """Timeouts, lengths and a small assignment of a member in the group's record."""
 PROTOCOLS_EXPECTED = 4
 
+VALUE_VERSION = 3
+"""Version of the group's record."""
+LENGTH_BYTES = 4
+"""Of an array, and of bytes, in this version."""
+_NO_MEMBERS = encode(GroupMetadataValue(), VALUE_VERSION)
+
 
 def bytes_of(names: Iterable[str | None], protocols: Protocols) -> int:
     """Bytes of a member in the group's record. The record has the metadata of one protocol: the smallest counts, but at
@@ -51,6 +58,7 @@ class ClassicMember:
         "client_host",
         "client_id",
         "deadline_ms",
+        "encoded_identity",
         "instance_id",
         "is_new",
         "join_reply",
@@ -83,6 +91,8 @@ class ClassicMember:
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = assignment
+        self.encoded_identity = self._encode_identity()
+        """First fields of the member in the group's record; its subscription and assignment follow."""
         self.join_reply: Reply | None = None
         self.sync_reply: Reply | None = None
         self.is_new = False
@@ -107,7 +117,10 @@ class ClassicMember:
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
 
     def vote(self, candidates: frozenset[str]) -> str:
         return next(name for name, _ in self.protocols if name in candidates)
@@ -117,6 +130,19 @@ class ClassicMember:
         self.protocols = protocols_of(request)
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
         self.session_timeout_ms = request.session_timeout_ms
+        self.encoded_identity = self._encode_identity()
+
+    def _encode_identity(self) -> bytes:
+        stored = MemberMetadata(
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout=self.rebalance_timeout_ms,
+            session_timeout=self.session_timeout_ms,
+        )
+        group = encode(GroupMetadataValue(members=[stored]), VALUE_VERSION)
+        return group[len(_NO_MEMBERS) : -2 * LENGTH_BYTES]
 
     def described(self, protocol_name: str | None) -> DescribedGroupMember:
         return DescribedGroupMember(

@@ -3,11 +3,18 @@
 # Core: no clock, no I/O, no await.
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, ValuesView
+from typing import NamedTuple
 
-from tidelog.groups.classic.member import ClassicMember, topics_of
+from tidelog.groups.classic.member import NO_ASSIGNMENT, ClassicMember, topics_of
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.messages.join_group import JoinGroupRequest
+
+
+class WrittenAssignments(NamedTuple):
+    value: bytes
+    """The record that has them."""
+    by_member_id: Mapping[str, bytes]
 
 
 class ClassicMembers(Mapping[str, ClassicMember]):
@@ -17,6 +24,7 @@ class ClassicMembers(Mapping[str, ClassicMember]):
         """`counts` has the bytes of all groups of the broker."""
         self._counts = counts or GroupCounts()
         self.held_bytes = 0
+        self.assigned_bytes = 0
         self._members: dict[str, ClassicMember] = {}
         self.leader_id: str | None = None
         self.static_ids: dict[str, str] = {}
@@ -25,6 +33,8 @@ class ClassicMembers(Mapping[str, ClassicMember]):
         """Member ids that were handed out and have not joined yet (KIP-394)."""
         self._protocol_counts: Counter[str] = Counter()
         """Number of members that support each protocol."""
+        self.written: WrittenAssignments | None = None
+        """Of the last record, until it is replayed: its thousands of members need not be decoded again."""
 
     def __getitem__(self, member_id: str) -> ClassicMember:
         return self._members[member_id]
@@ -34,6 +44,10 @@ class ClassicMembers(Mapping[str, ClassicMember]):
 
     def __len__(self) -> int:
         return len(self._members)
+
+    def values(self) -> ValuesView[ClassicMember]:
+        """As of `Mapping`, which would look each member up: groups may have thousands."""
+        return self._members.values()
 
     # ---- changes
 
@@ -72,6 +86,15 @@ class ClassicMembers(Mapping[str, ClassicMember]):
         self._count(old, -1)
         self._count(new, 1)
 
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Assignments by member id. The others get none."""
+        assigned_bytes = 0
+        for member in self._members.values():
+            member.assignment = assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
+            assigned_bytes += len(assignment)
+        self._counts.member_bytes += assigned_bytes - self.assigned_bytes
+        self.assigned_bytes = assigned_bytes
+
     def elect_leader(self) -> bool:
         """Keep the leader if it has joined, else elect a member that has. False if no member has joined."""
         leader = self._members.get(self.leader_id or "")
@@ -101,6 +124,8 @@ class ClassicMembers(Mapping[str, ClassicMember]):
     def select_protocol(self) -> str:
         """Of the protocols that all members support, the one preferred by most members."""
         candidates = frozenset(name for name, count in self._protocol_counts.items() if count == len(self._members))
+        if len(candidates) == 1:
+            return next(iter(candidates))
         votes = Counter(member.vote(candidates) for member in self._members.values())
         return votes.most_common(1)[0][0]
 
@@ -110,12 +135,14 @@ class ClassicMembers(Mapping[str, ClassicMember]):
 
     def release(self) -> None:
         """The group is gone: its bytes no longer count on this broker."""
-        self._counts.member_bytes -= self.held_bytes
+        self._counts.member_bytes -= self.held_bytes + self.assigned_bytes
         self._counts = GroupCounts()
 
     def _count(self, member: ClassicMember, step: int) -> None:
-        self.held_bytes += step * member.held_bytes
-        self._counts.member_bytes += step * member.held_bytes
+        held_bytes, assigned_bytes = member.held_bytes, len(member.assignment)
+        self.held_bytes += step * held_bytes
+        self.assigned_bytes += step * assigned_bytes
+        self._counts.member_bytes += step * (held_bytes + assigned_bytes)
         for name in {name for name, _ in member.protocols}:
             self._protocol_counts[name] += step
             if not self._protocol_counts[name]:

@@ -7,8 +7,23 @@ from collections.abc import Iterable
 from tidelog.errors import KafkaError, RebalanceInProgress
 from tidelog.groups.classic.member import ClassicMember
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
+from tidelog.protocol.structs import Response
 from tidelog.replicated.machine import Effects, Reply
-from tidelog.runtime.deferred import Deferred
+
+
+class _SyncWhileMember:
+    """Reply to a SyncGroup that may fail before its response is committed."""
+
+    __slots__ = ("_member", "_reply")
+
+    def __init__(self, member: ClassicMember, reply: Reply) -> None:
+        self._member = member
+        self._reply = reply
+
+    def complete(self, outcome: Response | KafkaError) -> None:
+        if self._member.sync_reply is self._reply:
+            self._member.sync_reply = None
+            self._reply.complete(outcome)
 
 
 class PendingRequests:
@@ -41,17 +56,8 @@ class PendingRequests:
     def answer_sync(self, member: ClassicMember, response: SyncGroupResponse, effects: Effects) -> None:
         """When the assignment is committed, unless the request has failed by then: the member may have been removed, or
         the group rebalances, and its partitions may be somebody else's."""
-        reply = member.sync_reply
-        assert reply is not None
-        committed: Reply = Deferred()
-
-        def complete(outcome: SyncGroupResponse | Exception) -> None:
-            if member.sync_reply is reply:
-                member.sync_reply = None
-                reply.complete(outcome)
-
-        committed.listen(complete, complete)
-        effects.answer(committed, response)
+        assert member.sync_reply is not None
+        effects.answer(_SyncWhileMember(member, member.sync_reply), response)
 
     def fail_sync(self, member: ClassicMember, error: KafkaError, effects: Effects) -> None:
         reply, member.sync_reply = member.sync_reply, None

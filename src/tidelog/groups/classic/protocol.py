@@ -1,21 +1,23 @@
 """Classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, with the responses of Kafka 4.3."""
 
 import logging
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from tidelog.errors import (
     NO_ERROR,
+    CoordinatorNotAvailable,
     InconsistentGroupProtocol,
     InvalidGroupId,
     KafkaError,
+    MessageTooLarge,
     NotCoordinator,
     RebalanceInProgress,
     UnknownMemberId,
 )
 from tidelog.groups.classic import timers
 from tidelog.groups.classic.group import ClassicGroup
-from tidelog.groups.classic.joining import Joining
+from tidelog.groups.classic.joining import MAX_MEMBER_BYTES, Joining
 from tidelog.groups.classic.leaving import Leaving
 from tidelog.groups.classic.member import NO_ASSIGNMENT, ClassicMember
 from tidelog.groups.classic.rebalancing import Rebalances, listed
@@ -24,18 +26,21 @@ from tidelog.groups.classic.states import GroupState
 from tidelog.groups.group import Caller, Group, GroupSettings, coordinator_error
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
+from tidelog.protocol.internal.versioned import decode_versioned
 from tidelog.protocol.messages.describe_groups import DescribedGroup
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.join_group import JoinGroupRequest
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tidelog.replicated.machine import Effects, Reply
+from tidelog.replicated.machine import Effects, Reply, StateRecord
 from tidelog.runtime.randomness import Randomness
 
 logger = logging.getLogger(__name__)
 
 NAMES_PROTOCOL_FROM = 5
 """First version of SyncGroup that requires the protocol type and name."""
+MAX_COMPRESSED_TO = 4
+"""A generation may have so many times the bytes that a record of the topic may have: it is compressed."""
 
 
 class ClassicProtocol:
@@ -96,14 +101,17 @@ class ClassicProtocol:
         unassigned = [member_id for member_id in group.members if member_id not in assignments]
         if unassigned:
             logger.warning("group leader assigned nothing to members group=%s members=%s", group, listed(unassigned))
+        try:
+            self._check_assigned_bytes(group, assignments, effects)
+        except KafkaError as error:
+            self._drop_assignment(group, error, effects)
+            return
         write_group(group, assignments, effects)
         waiting = [member for member in group.members.values() if member.sync_reply is not None]
 
         def revert(error: KafkaError, instead: Effects) -> None:
-            logger.warning("failed to store assignment group=%s error=%s", group, error.message)
             instead.timers.extend(effects.timers)
-            group.drop_assignments(coordinator_error(error), instead)
-            self.rebalances.maybe_prepare_rebalance(group, "the assignment could not be stored", instead)
+            self._drop_assignment(group, error, instead)
 
         for member in waiting:
             response = _synced(group, assignments.get(member.member_id, NO_ASSIGNMENT))
@@ -111,6 +119,20 @@ class ClassicProtocol:
             group.keep_alive(member, effects)
         effects.on_rejected = revert
         effects.after_commit.append(lambda: self.rebalances.on_assigned(group))
+
+    def _check_assigned_bytes(self, group: ClassicGroup, assignments: Mapping[str, bytes], effects: Effects) -> None:
+        """What compresses well would be stored whatever its size, and is held in memory."""
+        assigned_bytes = sum(len(assignments.get(member_id, NO_ASSIGNMENT)) for member_id in group.members)
+        record_bytes = group.members.held_bytes + assigned_bytes
+        if record_bytes > MAX_COMPRESSED_TO * effects.max_record_bytes:
+            raise MessageTooLarge(f"a generation of {record_bytes} bytes")
+        if self.counts.member_bytes + assigned_bytes - group.members.assigned_bytes > MAX_MEMBER_BYTES:
+            raise CoordinatorNotAvailable(f"the members of all groups hold {self.counts.member_bytes} bytes")
+
+    def _drop_assignment(self, group: ClassicGroup, error: KafkaError, effects: Effects) -> None:
+        logger.warning("failed to store assignment group=%s error=%s", group, error.message)
+        group.drop_assignments(coordinator_error(error), effects)
+        self.rebalances.maybe_prepare_rebalance(group, "the assignment could not be stored", effects)
 
     # ---- Heartbeat
 
@@ -173,19 +195,22 @@ class ClassicProtocol:
 
     # ---- records
 
-    def replay_group_metadata(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
-        group = self._groups.get(key.group)
-        if value is None:
+    def replay_group_metadata(self, record: StateRecord) -> None:
+        """Raises MalformedMessage."""
+        group_id = decode_versioned(GroupMetadataKey, record.key).group
+        group = self._groups.get(group_id)
+        if record.value is None:
             if isinstance(group, ClassicGroup):
                 group.state = GroupState.DEAD
                 group.members.release()
-                del self._groups[key.group]
+                del self._groups[group_id]
         elif self._is_loaded and isinstance(group, ClassicGroup):
-            group.on_stored(value)
+            group.on_stored(record.value)
         else:
+            value = decode_versioned(GroupMetadataValue, record.value)
             if isinstance(group, ClassicGroup):
                 group.members.release()
-            self._groups[key.group] = ClassicGroup.restored(key.group, value, self.counts)
+            self._groups[group_id] = ClassicGroup.restored(group_id, value, self.counts)
 
     def on_loaded(self, effects: Effects) -> None:
         self._is_loaded = True

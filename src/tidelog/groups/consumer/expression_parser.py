@@ -8,6 +8,10 @@ MAX_REPETITIONS = 1_000
 """Maximum count of a repetition, as in RE2."""
 MAX_DEPTH = 100
 MAX_OCTAL_DIGITS = 3
+MAX_PARTS = 10_000
+"""Maximum number of characters, operators and groups. Classes count more, by the characters that they have."""
+CHARACTERS_PER_PART = 8
+"""Characters of a class that count as one part."""
 
 
 class InvalidExpression(ValueError):
@@ -89,7 +93,10 @@ UNICODE_CLASSES = {
 }
 """ASCII part of Unicode classes; other scripts are refused."""
 OCTAL_DIGITS = frozenset(string.octdigits)
+LITERALS = {character: Characters(frozenset(character)) for character in string.ascii_letters + string.digits + "_-"}
+"""What most expressions consist of."""
 CONTROLS = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+REPETITIONS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 ANCHOR_ESCAPES = {"A": Anchor.START, "z": Anchor.END, "b": Anchor.WORD_EDGE, "B": Anchor.NO_WORD_EDGE}
 
 
@@ -103,6 +110,7 @@ class _Parser:
         self._text = text
         self._at = 0
         self._depth = 0
+        self._parts = 0
         self._ignores_case = False
         self._dot_is_all = False
         self._names: set[str] = set()
@@ -126,6 +134,12 @@ class _Parser:
         self._at += len(text)
         return True
 
+    def _count_parts(self, number: int = 1) -> None:
+        """An expression is parsed in one step of the event loop."""
+        self._parts += number
+        if self._parts > MAX_PARTS:
+            raise InvalidExpression("expression too large")
+
     # ---- structure
 
     def whole(self) -> Node:
@@ -137,14 +151,19 @@ class _Parser:
     def _alternatives(self) -> Node:
         choices = [self._sequence()]
         while self._takes("|"):
+            self._count_parts()
             choices.append(self._sequence())
         return choices[0] if len(choices) == 1 else Alternatives(choices)
 
     def _sequence(self) -> Node:
         parts: list[Node] = []
         is_repeated = False
-        while self._peek() not in ("", "|", ")"):
-            if self._takes("\\Q"):
+        while (character := self._peek()) not in ("", "|", ")"):
+            self._count_parts()
+            if character in LITERALS and not self._ignores_case:
+                self._at += 1
+                parts.append(LITERALS[character])
+            elif self._takes("\\Q"):
                 parts.extend(self._quoted())
             elif (bounds := self._bounds()) is not None:
                 if is_repeated:
@@ -161,6 +180,7 @@ class _Parser:
         end = self._text.find("\\E", self._at)
         literal = self._text[self._at :] if end < 0 else self._text[self._at : end]
         self._at = len(self._text) if end < 0 else end + 2
+        self._count_parts(len(literal))
         return [self._literal(character) for character in literal]
 
     def _atom(self) -> Node | None:
@@ -199,10 +219,11 @@ class _Parser:
         parts[-1] = Repetition(parts[-1], *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        for operator, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self._takes(operator):
-                return bounds
-        return self._counted_bounds()
+        bounds = REPETITIONS.get(self._peek())
+        if bounds is None:
+            return self._counted_bounds()
+        self._at += 1
+        return bounds
 
     def _counted_bounds(self) -> tuple[int, int | None] | None:
         """A `{` that starts no count is a literal, as in RE2."""
@@ -222,6 +243,7 @@ class _Parser:
     # ---- groups
 
     def _group(self) -> Node | None:
+        self._count_parts()
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise InvalidExpression("expression nests too deeply")
@@ -241,6 +263,7 @@ class _Parser:
         if self._takes("P<") or (self._text[self._at : self._at + 2] not in ("<=", "<!") and self._takes("<")):
             name = ""
             while (character := self._next("invalid named capture")) != ">":
+                self._count_parts()
                 name += character
             if not name or not set(name) <= WORD:
                 raise InvalidExpression("invalid named capture")
@@ -324,7 +347,9 @@ class _Parser:
         is_first = True
         while is_first or self._peek() != "]":
             is_first = False
-            characters |= self._class_item()
+            item = self._class_item()
+            self._count_parts(1 + len(item) // CHARACTERS_PER_PART)
+            characters |= item
         self._next()
         return Characters(self._folded(frozenset(characters)), is_negated)
 

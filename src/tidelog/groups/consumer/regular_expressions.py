@@ -29,8 +29,8 @@ from tidelog.groups.consumer.expression_parser import (
 
 MAX_STATES = 10_000
 MAX_REMEMBERED = 2_000
-MAX_WORK = 500_000
-"""Limit of states visited to match one list of names: some tenths of a second."""
+MAX_WORK = 100_000
+"""Limit of states visited to match one list of names, which is one step: some hundredths of a second."""
 
 
 class _Fork(NamedTuple):
