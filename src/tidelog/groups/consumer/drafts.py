@@ -27,6 +27,11 @@ ASSIGN_AT_ONCE_UP_TO = 100
 ASSIGNMENT_INTERVAL_MS = 1_000
 """Maximum wait. Kafka makes groups of any size wait, for `group.consumer.assignment.interval.ms`."""
 
+MAX_RESOLUTION_WORK = 50_000
+"""Work of one step to resolve regular expressions again, about a microsecond each."""
+WORK_PER_CHARACTER = 3
+"""Of an expression, to parse it."""
+
 UNCOUNTED_VERSION = 0
 """Written as the metadata version against which an expression was resolved: Tidelog does not number its metadata."""
 
@@ -46,6 +51,8 @@ class Draft:
         self._regexes: Mapping[str, ResolvedRegex] = group.regexes
         self._epoch = group.epoch
         self._has_new_subscription = False
+        self._is_resolved = True
+        self._resolution_work = 0
         self._is_urgent = False
         """The assignment must not wait: a member may own partitions of topics that it no longer subscribes to."""
 
@@ -113,12 +120,15 @@ class Draft:
         if not needs_new_epoch and self._group.checked_topics is topics:
             return
         subscriptions = self._subscriptions()
-        needs_new_epoch |= self._resolve_regexes({expression for _, expression in subscriptions if expression})
         named = {names for names, _ in subscriptions}
-        subscribed = set().union(*named, *(resolved.topics for resolved in self._regexes.values()))
+        needs_new_epoch |= self._resolve_regexes({expression for _, expression in subscriptions if expression})
+        existing = map(self._group.resolutions.at(topics).existing, named)
+        subscribed = set().union(*existing, *(resolved.topics for resolved in self._regexes.values()))
+        self._group.resolutions.keep(self._regexes.keys(), named)
         metadata_hash = _metadata_hash(topics, subscribed)
         if not needs_new_epoch and metadata_hash == self._group.metadata_hash:
-            self._group.checked_topics = topics
+            if self._is_resolved:
+                self._group.checked_topics = topics
             return
         self._epoch += 1
         self._counts.consumer_rebalances += 1
@@ -128,8 +138,20 @@ class Draft:
         )
 
     def _resolve_regexes(self, used: set[str]) -> bool:
-        """Resolve the used regular expressions to topics; True if a result has changed."""
-        resolved = {expression: self._resolve(expression) for expression in used}
+        """Resolve the used regular expressions to topics; True if a result has changed.
+
+        When the topics of the cluster have changed, those of hundreds of members are resolved in several steps.
+        """
+        resolutions = self._group.resolutions.at(self._image.topics)
+        resolved = {}
+        for expression in sorted(used):
+            if resolutions.is_found(expression) or self._resolution_work < MAX_RESOLUTION_WORK:
+                resolved[expression] = self._resolve(expression)
+            elif expression in self._regexes:
+                self._is_resolved = False  # the next heartbeat goes on
+                resolved[expression] = self._regexes[expression]
+            else:
+                resolved[expression] = self._resolve(expression)
         changed = {
             expression: found
             for expression, found in resolved.items()
@@ -140,12 +162,11 @@ class Draft:
         for expression in self._regexes.keys() - used:
             records.erase_regex(self._effects, self._group.group_id, expression)
         self._regexes = {expression: changed.get(expression) or self._regexes[expression] for expression in used}
-        self._group.resolutions.keep(used)
         return bool(changed)
 
     def _resolve(self, expression: str) -> ResolvedRegex:
         try:
-            topics = self._group.resolutions.find(expression, self._image.topics, self._matching)
+            topics = self._group.resolutions.find(expression, self._matching)
         except InvalidExpression as error:
             logger.warning(
                 "failed to match topics group=%s expression=%r reason=%s", self._group.group_id, expression, error
@@ -154,7 +175,12 @@ class Draft:
         return ResolvedRegex(topics, UNCOUNTED_VERSION, self._effects.now_ms)
 
     def _matching(self, expression: str) -> frozenset[str]:
-        return topic_pattern(expression).matching(self._image.topics)
+        self._resolution_work += len(expression) * WORK_PER_CHARACTER + len(self._image.topics)
+        pattern = topic_pattern(expression)
+        try:
+            return pattern.matching(self._image.topics)
+        finally:
+            self._resolution_work += pattern.work
 
     # ---- target assignment
 
@@ -216,8 +242,10 @@ class Draft:
 
     def _topic_ids(self, names: frozenset[str], expression: str) -> frozenset[Uuid]:
         resolved = self._regexes.get(expression)
-        wanted = names | resolved.topics if resolved is not None else names
         topics = self._image.topics
+        wanted = self._group.resolutions.at(topics).existing(names)
+        if resolved is not None:
+            wanted |= resolved.topics
         return frozenset(topics[name].topic_id for name in wanted if name in topics)
 
     def _partition_count(self, topic_id: Uuid) -> int:

@@ -30,23 +30,38 @@ COMMITS_WITH_EPOCH_FROM = 9
 
 
 class Resolutions:
-    """Cache of the topics that expressions match, valid until the topics of the cluster change. Not durable."""
+    """Cache of the topics that subscriptions match, valid until the topics of the cluster change. Not durable."""
 
     def __init__(self) -> None:
-        self._topics: Mapping[str, Topic] | None = None
+        self._topics: Mapping[str, Topic] = {}
         self._found: dict[str, frozenset[str]] = {}
+        self._existing: dict[frozenset[str], frozenset[str]] = {}
 
-    def find(
-        self, expression: str, topics: Mapping[str, Topic], match: Callable[[str], frozenset[str]]
-    ) -> frozenset[str]:
+    def at(self, topics: Mapping[str, Topic]) -> "Resolutions":
         if topics is not self._topics:
-            self._topics, self._found = topics, {}
+            self._topics, self._found, self._existing = topics, {}, {}
+        return self
+
+    def is_found(self, expression: str) -> bool:
+        return expression in self._found
+
+    def find(self, expression: str, match: Callable[[str], frozenset[str]]) -> frozenset[str]:
         if expression not in self._found:
             self._found[expression] = match(expression)
         return self._found[expression]
 
-    def keep(self, used: Set[str]) -> None:
-        self._found = {expression: found for expression, found in self._found.items() if expression in used}
+    def existing(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of the names that are topics. A group may have thousands of subscriptions with thousands of names."""
+        found = self._existing.get(names)
+        if found is None:
+            fewer, others = (names, self._topics) if len(names) < len(self._topics) else (self._topics, names)
+            found = self._existing[names] = frozenset(name for name in fewer if name in others)
+        return found
+
+    def keep(self, expressions: Set[str], names: Set[frozenset[str]]) -> None:
+        self._found = {expression: found for expression, found in self._found.items() if expression in expressions}
+        if len(self._existing) > len(names):
+            self._existing = {each: found for each, found in self._existing.items() if each in names}
 
 
 class ConsumerGroup:

@@ -79,11 +79,12 @@ class TopicPattern:
         self._states: list[_State] = [_Fork([])]
         self._start = frozenset([self._compile(parse(expression), _MATCH)])
         self._places: dict[tuple[frozenset[int], str], _Place] = {}
-        self._work = 0
+        self.work = 0
+        """States visited for the last list of names."""
 
     def matching(self, names: Iterable[str]) -> frozenset[str]:
         """Names that match. Raises InvalidExpression if matching takes too long."""
-        self._work = 0
+        self.work = 0
         try:
             return frozenset(name for name in names if self._matches(name))
         finally:
@@ -130,8 +131,8 @@ class TopicPattern:
                 waiting.extend(state.targets)
             elif isinstance(state, _Assert) and _holds(state.anchor, place.before, behind):
                 waiting.append(state.target)
-        self._work += len(reached) + 1
-        if self._work > MAX_WORK:
+        self.work += len(reached) + 1
+        if self.work > MAX_WORK:
             raise InvalidExpression("matching the names of all topics takes too long")
         return reached
 
