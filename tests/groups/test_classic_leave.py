@@ -10,6 +10,7 @@ from tidelog.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from tidelog.groups.classic.rebalancing import UNSTORED_RETRY_MS
 from tidelog.groups.classic.states import GroupState
 
 
@@ -91,6 +92,23 @@ def test_leaving_that_cannot_be_written_fails_but_the_member_is_gone() -> None:
     _, joined = coordinator.enter()
     coordinator.shard.advance(DELAY_MS)
     assert joined.joined.generation_id == 3
+
+
+def test_an_empty_generation_that_cannot_be_written_is_written_later() -> None:
+    """Seed 150230: a new coordinator loaded members that had left."""
+    coordinator = Coordinator()
+    (member,) = coordinator.stable(1)
+    coordinator.shard.rejection = CoordinatorNotAvailable()
+    coordinator.leave(leaving(member))
+    coordinator.shard.advance(UNSTORED_RETRY_MS)
+    coordinator.shard.rejection = None
+    assert coordinator.reloaded().group.generation == 1
+    coordinator.shard.advance(UNSTORED_RETRY_MS)
+    other = coordinator.reloaded()
+    assert (other.group.state, other.group.generation) == (GroupState.EMPTY, 2)
+    count = len(coordinator.written())
+    coordinator.shard.advance(10 * UNSTORED_RETRY_MS)
+    assert len(coordinator.written()) == count
 
 
 # -- a new coordinator

@@ -10,7 +10,7 @@ from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.server.cluster_backup import FILE_NAME
 from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
 from tidelog.simulation.inspection import is_in_use, stored_partitions, topic_id_of
-from tidelog.storage.partition_metadata import read_topic_id
+from tidelog.storage.partition_metadata import PARTITION_METADATA, read_topic_id
 from tidelog.storage.partition_names import parse_partition_name, partition_name
 from tidelog.store.interface import Check, Operation
 from tidelog.types import BrokerId, TopicPartition, Uuid
@@ -96,7 +96,8 @@ def _topics_on(disk: MemoryDisk) -> Iterator[tuple[str, Uuid]]:
     with disk.observed():
         for directory in filter(disk.exists, LOG_DIRECTORIES):
             for entry in disk.list_directory(directory):
-                found = parse_partition_name(entry.name)
-                topic_id = None if found is None else read_topic_id(disk, f"{directory}/{entry.name}")
-                if found is not None and topic_id is not None:
-                    yield found.topic, topic_id
+                found, path = parse_partition_name(entry.name), f"{directory}/{entry.name}"
+                if found is not None and disk.exists(f"{path}/{PARTITION_METADATA}"):
+                    topic_id = read_topic_id(disk, path)
+                    if topic_id is not None:
+                        yield found.topic, topic_id

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 
-from tidelog.errors import RebalanceInProgress
+from tidelog.errors import KafkaError, RebalanceInProgress
 from tidelog.groups.classic.group import ClassicGroup, InitialRebalance
 from tidelog.groups.classic.member import ClassicMember
 from tidelog.groups.classic.records import write_group
@@ -12,7 +12,7 @@ from tidelog.groups.classic.timers import join_key, sync_key
 from tidelog.groups.group import GroupSettings
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from tidelog.replicated.machine import Effects
+from tidelog.replicated.machine import Effects, ReplyOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +21,8 @@ NAMES_LOGGED = 20
 
 MIN_REBALANCE_TIMEOUT_MS = 1_000
 """Minimum time to wait for absent static members, however short their rebalance timeout."""
+UNSTORED_RETRY_MS = 5_000
+"""Until an empty generation is written again that could not be stored, for lack of in-sync replicas, say."""
 
 
 class Rebalances:
@@ -68,6 +70,8 @@ class Rebalances:
             effects.set_timer(join_key(group.group_id), delay_ms)
 
     def on_join_timer(self, group: ClassicGroup, effects: Effects) -> None:
+        if group.is_empty:
+            self._write_empty_generation(group, effects)
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         initial = group.initial_rebalance
@@ -102,9 +106,20 @@ class Rebalances:
         group.begin_generation(effects.now_ms)
         if group.is_empty:
             logger.info("group is empty group=%s", group)
-            write_group(group, {}, effects)
+            self._write_empty_generation(group, effects)
         else:
             self._answer_joins(group, effects)
+
+    def _write_empty_generation(self, group: ClassicGroup, effects: Effects) -> None:
+        """Until it is stored, for nobody else would try again: a new coordinator would load members that have left."""
+        write_group(group, {}, effects)
+
+        def retry(error: KafkaError, instead: Effects) -> None:
+            instead.timers.extend(effects.timers)
+            instead.responses.extend(ReplyOutcome(each.reply, error) for each in effects.responses)
+            instead.set_timer(join_key(group.group_id), UNSTORED_RETRY_MS)
+
+        effects.on_rejected = retry
 
     def _answer_joins(self, group: ClassicGroup, effects: Effects) -> None:
         logger.info(
