@@ -5,12 +5,9 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
-from tidelog.runtime.process_identity import identity_of, is_stopped, send
-
-KERNEL_LOCKS = Path("/proc/locks")
+KERNEL_LOCKS = "/proc/locks"
 
 
 class ProcessWatch(Protocol):
@@ -47,12 +44,14 @@ class SystemProcesses:
         """Read from the kernel's table: to open and close the file would release this process's own locks on it."""
         try:
             inode = os.stat(path).st_ino
-            locks = KERNEL_LOCKS.read_text()
+            with open(KERNEL_LOCKS) as locks:
+                return next(filter(None, (_writer_in(line, inode, offset) for line in locks)), None)
         except OSError:
             return None
-        return next(filter(None, (_writer_in(line, inode, offset) for line in locks.splitlines())), None)
 
     def resume(self, process_id: int) -> bool:
+        from tidelog.runtime.process_identity import identity_of, is_stopped, send  # rarely needed, and takes long
+
         identity = identity_of(process_id)
         with suppress(PermissionError):
             return identity is not None and is_stopped(identity) and send(identity, signal.SIGCONT)
