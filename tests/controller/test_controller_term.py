@@ -14,7 +14,7 @@ from tidelog.errors import NotController
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
 from tidelog.runtime.clock import ManualClock
-from tidelog.store.interface import Create, Operation, Result
+from tidelog.store.interface import Create, Operation, Result, StoreUnavailable
 from tidelog.store.memory import MemoryStore
 
 
@@ -355,6 +355,26 @@ def test_a_controller_that_cannot_take_office_lets_go_and_tries_again(caplog: py
         assert attempts == [1, 2]
         assert epoch_in_office(controller) == 2
         assert "not today" in caplog.text
+        await cluster.stop()
+
+    on_virtual_time(scenario)
+
+
+def test_a_controller_that_cannot_take_office_leaves_the_node_of_its_successor_alone() -> None:
+    """Seed 162222: each one deleted the node of the next, which then could not take office either."""
+
+    async def scenario() -> None:
+        cluster = await ControlledCluster.start(controller=False)
+
+        async def on_elected(fence: ControllerFence) -> None:
+            await cluster.store.delete(znodes.CONTROLLER)
+            await cluster.start_controller(2)
+            raise StoreUnavailable
+
+        await cluster.start_controller(1, on_elected=on_elected)
+        await asyncio.sleep(5)
+        assert epoch_in_office(cluster.controllers[2]) == 2
+        assert (await cluster.store.get(znodes.CONTROLLER)).ephemeral_owner == cluster.stores[2].session_id
         await cluster.stop()
 
     on_virtual_time(scenario)

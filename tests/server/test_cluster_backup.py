@@ -1,6 +1,7 @@
 """cluster.backup: what is noted of the cluster in every log directory, and who is missing by it."""
 
 import asyncio
+import errno
 import json
 from typing import Any
 
@@ -23,6 +24,7 @@ from tidelog.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
 )
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.runtime.memory_disk import Fault
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.sasl.plain import plain_message
 from tidelog.sasl.scram import SHA_256
@@ -132,6 +134,27 @@ def test_a_damaged_file_is_written_anew() -> None:
         async with world.broker():
             await asyncio.sleep(SETTLED_S)
         assert noted(world)["members"] == [0]
+
+    run_virtually(main())
+
+
+def test_a_backup_that_cannot_be_read_for_lack_of_descriptors_is_not_taken_for_missing() -> None:
+    """Seed 162667: a takeover took the log directories for new ones, and rewrote the backup without its ids."""
+
+    async def main() -> None:
+        world = World()
+        async with world.broker():
+            client = await world.connect()
+            await client.create_topic("orders")
+            await asyncio.sleep(SETTLED_S)
+        before = noted(world)
+        world.disk.faults.append(Fault(errno.EMFILE, "/logs/cluster.backup", ("read_file",)))
+        with pytest.raises(CannotStart, match="Too many open files; free some"):
+            await world.start()
+        world.disk.faults.clear()
+        assert noted(world) == before
+        async with world.broker():
+            assert noted(world)["members"] == [0]
 
     run_virtually(main())
 

@@ -68,7 +68,16 @@ from tidelog.controller.topic_changes import on_partition_modifications, on_topi
 from tidelog.controller.topic_deletion import on_retry_topic_deletion
 from tidelog.errors import KafkaError, NotController
 from tidelog.runtime.clock import Clock
-from tidelog.store.interface import NoNode, SessionExpired, Store, StoreUnavailable, WatchEvent
+from tidelog.store.interface import (
+    BadVersion,
+    Check,
+    Delete,
+    NoNode,
+    SessionExpired,
+    Store,
+    StoreUnavailable,
+    WatchEvent,
+)
 from tidelog.types import NO_BROKER, BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -329,9 +338,22 @@ class Controller:
         self._other_controller = controller
 
     async def _delete_own_controller_node(self) -> None:
-        """Delete a /controller node of this session that belongs to no current term."""
+        """Delete a /controller node of this session that belongs to no current term.
+
+        The epoch is read first and checked: a broker that claimed the role meanwhile keeps its node.
+        """
         with contextlib.suppress(NoNode):
-            await self._store.delete(znodes.CONTROLLER)
+            while True:
+                epoch = await self._store.get(znodes.CONTROLLER_EPOCH)
+                node = await self._store.exists(znodes.CONTROLLER)
+                if node is None or node.ephemeral_owner != self._store.session_id:
+                    return
+                try:
+                    check = Check(znodes.CONTROLLER_EPOCH, epoch.version)
+                    await self._store.multi([check, Delete(znodes.CONTROLLER)])
+                    return
+                except BadVersion:
+                    continue
 
     async def _claim(self) -> None:
         fence = await claim_controller(self._store, self._broker_id, self._clock)

@@ -17,7 +17,8 @@ from tidelog.runtime.disk import Disk
 from tidelog.runtime.workers import Workers
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.store_marks import StoreMark
-from tidelog.storage.log_directory import LogDirectory
+from tidelog.storage.disk_errors import is_transient
+from tidelog.storage.log_directory import LogDirectory, StorageSetupError, shortage_at_start
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreUnavailable
 from tidelog.types import NO_LEADER_EPOCH, BrokerId
@@ -75,12 +76,18 @@ class ClusterBackup:
         return self.latest is not None and directory.directory_id not in self.latest.directory_ids
 
     def _read(self, directory: LogDirectory) -> Backup | None:
+        """Raises StorageSetupError for lack of descriptors: a backup that is there must not be taken for missing."""
         path = directory.file(FILE_NAME)
         try:
             return backup_of(json.loads(self._disk.read_file(path)))
         except FileNotFoundError:
             return None
-        except (*DECODING_ERRORS, OSError) as error:
+        except OSError as error:
+            if is_transient(error):
+                raise StorageSetupError(shortage_at_start(directory.path, error)) from error
+            directory.fail(error)
+            return None
+        except DECODING_ERRORS as error:
             logger.warning("ignored damaged file, rewriting it path=%s error=%r", path, error)
             return None
 
