@@ -71,6 +71,31 @@ def test_a_member_that_does_not_let_go_in_time_loses_its_partition() -> None:
     assert ownership.violations == []
 
 
+def test_what_a_member_let_go_without_telling_it_in_time_counts_as_kept() -> None:
+    """Seed 164242: it stopped reading just before the timeout, and its heartbeat came just after."""
+    other = TopicPartition("queue", 1)
+    ownership = Ownership(session_timeout_s=3.0, rebalance_timeout_s=6.0)
+    ownership.on_heartbeat("a", 0.0, ONE | {other})
+    ownership.on_owned("a", ONE | {other}, 0.0)
+    ownership.on_heartbeat("a", 1.0, ONE)
+    ownership.on_heartbeat("a", 6.5, ONE)
+    ownership.on_owned("a", ONE, 6.99)
+    ownership.on_owned("b", ONE, now=7.0)
+    assert ownership.violations == []
+
+
+def test_who_told_in_time_what_it_let_go_keeps_the_rest() -> None:
+    other = TopicPartition("queue", 1)
+    ownership = Ownership(session_timeout_s=3.0, rebalance_timeout_s=6.0)
+    ownership.on_heartbeat("a", 0.0, ONE | {other})
+    ownership.on_owned("a", ONE | {other}, 0.0)
+    ownership.on_heartbeat("a", 1.0, ONE)
+    ownership.on_owned("a", ONE, 6.0)
+    ownership.on_heartbeat("a", 6.5, ONE)
+    ownership.on_owned("b", ONE, now=7.0)
+    assert len(ownership.violations) == 1
+
+
 def test_a_dead_member_owns_nothing() -> None:
     ownership = owned_by_a()
     ownership.on_gone("a")

@@ -20,6 +20,13 @@ class _Member:
     """Sending time of the last accepted heartbeat."""
     revoked_at: dict[TopicPartition, float] = field(default_factory=dict)
     """Sending time of the last accepted heartbeat before the partition had to be revoked."""
+    released_at: dict[TopicPartition, float] = field(default_factory=dict)
+    """When it stopped reading such a partition. The coordinator learns of it from a later heartbeat."""
+
+    def forget_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+        for each in list(partitions):
+            self.revoked_at.pop(each, None)
+            self.released_at.pop(each, None)
 
 
 class Ownership:
@@ -42,8 +49,8 @@ class Ownership:
         member = self._members[member_id]
         for each in (member.owned | member.wanted) - wanted:
             member.revoked_at.setdefault(each, sent_at)
-        for each in wanted:
-            member.revoked_at.pop(each, None)
+        confirmed = [each for each, released_at in member.released_at.items() if released_at <= sent_at]
+        member.forget_revocation([*wanted, *confirmed])
         member.wanted = wanted
         member.heard_at = sent_at
 
@@ -75,7 +82,8 @@ class Ownership:
                         f" and to {other_id} until {until:.3f} s at least"
                     )
         mine.owned = partitions
-        mine.revoked_at = {each: at for each, at in mine.revoked_at.items() if each in partitions}
+        for each in mine.revoked_at.keys() - partitions:
+            mine.released_at.setdefault(each, now)
 
     def _member_until(self, member: _Member) -> float:
         asked_at = min(member.revoked_at.values(), default=math.inf)
