@@ -10,6 +10,7 @@ from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.server.cluster_backup import FILE_NAME
 from tidelog.simulation.cluster import LOG_DIRECTORIES, SimulatedCluster
 from tidelog.simulation.inspection import is_in_use, stored_partitions, topic_id_of
+from tidelog.storage.log_directory import META_PROPERTIES
 from tidelog.storage.partition_metadata import PARTITION_METADATA, read_topic_id
 from tidelog.storage.partition_names import parse_partition_name, partition_name
 from tidelog.store.interface import Check, Operation
@@ -79,12 +80,18 @@ class LostStore:
             return any(disk.exists(f"{directory}/{name}") for directory in LOG_DIRECTORIES)
 
     def _has_noted(self, broker_id: BrokerId, members: AbstractSet[BrokerId], topics: AbstractSet[str]) -> bool:
-        """True if the broker has a backup of the cluster's members and topics: it may be the first one to return."""
+        """True if the broker has a backup of the cluster's members and topics: it may be the first one to return.
+
+        A log directory without one, because it failed at the wrong time, would be taken for a new one.
+        """
         disk = self._cluster.machines[broker_id].disk
         with disk.observed():
-            paths = [f"{directory}/{FILE_NAME}" for directory in LOG_DIRECTORIES]
+            used = [directory for directory in LOG_DIRECTORIES if disk.exists(f"{directory}/{META_PROPERTIES}")]
+            paths = [f"{directory}/{FILE_NAME}" for directory in used]
             noted = [backup_of(json.loads(disk.read_file(path))) for path in paths if disk.exists(path)]
-        return bool(noted) and all(each.members >= members and each.topic_configs.keys() >= topics for each in noted)
+        return len(noted) == len(used) > 0 and all(
+            each.members >= members and each.topic_configs.keys() >= topics for each in noted
+        )
 
     def lose(self) -> None:
         """Replace the store by an empty one. Running brokers learn that their sessions are unknown."""
