@@ -123,6 +123,22 @@ def test_every_log_directory_has_it_and_one_that_lacks_it_is_missed() -> None:
     run_virtually(main())
 
 
+def test_a_log_directory_that_was_added_and_has_its_backup_is_no_longer_new() -> None:
+    """Seed 172420: a takeover after the loss of the store still took it for one that replaced another."""
+
+    async def main() -> None:
+        world = World()
+        async with world.broker(log_dirs=TWO_DIRS[:1]):
+            client = await world.connect()
+            await client.create_topic("orders")
+            await asyncio.sleep(SETTLED_S)
+        async with world.broker(log_dirs=TWO_DIRS) as broker:
+            await asyncio.sleep(SETTLED_S)
+            assert broker._backup.directories_without == []
+
+    run_virtually(main())
+
+
 def test_a_damaged_file_is_written_anew() -> None:
     async def main() -> None:
         world = World()

@@ -65,7 +65,10 @@ class ClusterBackup:
         self.directories_without = [
             directory.path for directory, backup in found if backup is None and self._is_new(directory)
         ]
-        """New log directories beside old ones. One of them may replace a directory whose logs are now missing."""
+        """New log directories beside old ones, until they have a backup too.
+
+        One of them may replace a directory whose logs are now missing.
+        """
         cluster.on_image.append(lambda _: self.mark_stale())
 
     def mark_stale(self) -> None:
@@ -185,6 +188,8 @@ class ClusterBackup:
         except OSError as error:
             directory.fail(error)
             return False
+        if directory.path in self.directories_without:
+            self.directories_without.remove(directory.path)
         return True
 
 
