@@ -20,7 +20,8 @@ class Change(NamedTuple):
     id: int
     country: str
     amount: float
-    at: int
+    at: int | None
+    """None: a delete that does not say when, as a record without a value."""
     is_delete: bool = False
 
 
@@ -34,11 +35,17 @@ class Model:
     def apply(self, changes: Iterable[Change]) -> None:
         for change in changes:
             key = tuple(getattr(change, name) for name in self._upsert.keys)
-            self._events.setdefault(key, {})[change.at if self._upsert.sequence_by else None] = change
+            events = self._events.setdefault(key, {})
+            if not self._upsert.sequence_by:
+                events[None] = change
+            elif change.at is not None:
+                events[change.at] = change
+            elif events:
+                events[max(events)] = change  # type: ignore[type-var]
 
     def rows(self) -> list[Row]:
         found: list[Row] = []
-        for events in self._events.values():
+        for events in filter(None, self._events.values()):
             if not self._upsert.has_history:
                 last = events[None] if None in events else events[max(events)]  # type: ignore[type-var]
                 found += [] if last.is_delete else [last[:4]]

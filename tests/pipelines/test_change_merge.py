@@ -30,6 +30,8 @@ CHANGES = st.builds(
     st.booleans(),
 )
 BATCHES = st.lists(st.lists(CHANGES, min_size=1, max_size=6), max_size=6)
+UNSEQUENCED = st.builds(Change, st.integers(0, 3), st.just(""), st.just(0.0), st.none(), st.just(True))
+BATCHES_WITH_UNSEQUENCED = st.lists(st.lists(CHANGES | UNSEQUENCED, min_size=1, max_size=6), max_size=6)
 
 
 class MergedTable:
@@ -60,6 +62,21 @@ def test_the_table_is_what_the_model_says(name: str, batches: list[list[Change]]
         model.apply(changes)
         table.apply(changes)
         assert rows_of(table.rows) == model.rows()
+
+
+@given(batches=BATCHES_WITH_UNSEQUENCED)
+def test_a_delete_without_a_sequence_follows_what_arrived_before_it(batches: list[list[Change]]) -> None:
+    test = test_the_table_is_what_the_model_says.hypothesis.inner_test  # type: ignore[attr-defined]
+    test("latest", batches)
+
+
+def test_a_delete_without_a_sequence_of_a_key_that_nobody_knows_has_no_effect() -> None:
+    table = MergedTable(LATEST)
+    assert not table.apply([Change(1, "", 0.0, None, is_delete=True)])
+    assert table.apply([Change(1, "CH", 1.0, 5)])
+    assert table.apply([Change(1, "", 0.0, None, is_delete=True)])
+    assert not table.apply([Change(1, "CH", 2.0, 4)])
+    assert rows_of(table.rows) == []
 
 
 @pytest.mark.parametrize("name", ["latest", "history", "two keys"])

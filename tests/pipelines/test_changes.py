@@ -178,7 +178,7 @@ def test_a_table_follows_its_change_stream(
         tmp_path / "shop.toml",
         (TopicSource("customers", running_broker.bootstrap, (topic,), format=DEBEZIUM),),
         (SqlStep("ordered", "SELECT *, CAST(_source['lsn'] AS bigint) AS lsn FROM customers"),),
-        (TableSink("customers", "ordered", kind, location, upsert=Upsert(("id",))),),
+        (TableSink("customers", "ordered", kind, location, upsert=Upsert(("id",), ("lsn",))),),
     )
     one = {"id": 1, "name": "a"}
     first = [envelope("c", None, {"id": number, "name": "a"}) for number in range(4)]

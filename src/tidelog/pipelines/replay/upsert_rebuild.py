@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RANK = "__rank"
+HIGHEST = "__highest"
 
 
 def rebuilt(rows: "DataFrame", upsert: Upsert) -> "DataFrame":
@@ -22,8 +23,11 @@ def rebuilt(rows: "DataFrame", upsert: Upsert) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812
 
     names = written_columns(rows.columns, upsert)
-    changes = _without_nulls(changes_of(rows, upsert), upsert)
+    changes = changes_of(rows, upsert)
     arrival = [OFFSET] if OFFSET in changes.columns else []
+    if arrival and upsert.sequence_by and not upsert.has_history:
+        changes = _with_deletes_sequenced(changes, upsert)
+    changes = _without_nulls(changes, upsert)
     if not arrival and not upsert.sequence_by:
         raise ReplayRejected(
             "the order of its changes is unknown: without sequence_by, the rows need the column _offset, which a step"
@@ -38,6 +42,24 @@ def rebuilt(rows: "DataFrame", upsert: Upsert) -> "DataFrame":
         last = last.withColumns({VALID_FROM: F.col(sequence[0]), VALID_TO: F.lead(sequence[0]).over(versions)})
         names = [*names, VALID_FROM, VALID_TO]
     return last.where(~F.col(IS_DELETE)).select(*(F.col(f"`{name}`") for name in names))
+
+
+def _with_deletes_sequenced(changes: "DataFrame", upsert: Upsert) -> "DataFrame":
+    """As the merge does: a delete without a sequence has the highest that arrived before it, if there is one."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    sequence = [F.col(f"`{name}`") for name in upsert.sequence_by]
+    is_missing = F.greatest(*(column.isNull() for column in sequence), F.lit(False))
+    is_unsequenced = F.col(IS_DELETE) & is_missing
+    until_now = Window.partitionBy(*upsert.keys).orderBy(OFFSET).rowsBetween(Window.unboundedPreceding, 0)
+    highest = F.max(F.when(~is_missing, F.struct(*sequence))).over(until_now)
+    known = changes.withColumn(HIGHEST, highest).where(~is_unsequenced | F.col(HIGHEST).isNotNull())
+    given = {
+        name: F.when(is_unsequenced, F.col(HIGHEST).getField(name)).otherwise(F.col(f"`{name}`"))
+        for name in upsert.sequence_by
+    }
+    return known.withColumns(given).drop(HIGHEST)
 
 
 def _without_nulls(changes: "DataFrame", upsert: Upsert) -> "DataFrame":

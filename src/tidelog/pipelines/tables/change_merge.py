@@ -24,6 +24,7 @@ DELETED_AT = "__at"
 """When a delete was merged, in seconds since 1970: deletes are not remembered for ever."""
 INDEX = "__index"
 IS_KNOWN = "__known "
+NOWHERE = -1
 
 OF_GAP = -3
 OF_ROW = -2
@@ -60,6 +61,8 @@ def merge(existing: pa.Table, deletes: pa.Table | None, changes: pa.Table, upser
     if deletes is not None and deletes.num_rows:
         parts.append(_events(deletes, OF_REMEMBERED_DELETE, is_delete=True))
     events = pa.concat_tables([*parts, changes], promote_options="default")
+    if upsert.sequence_by and not upsert.has_history:
+        events = _with_deletes_sequenced(events, upsert)
     ordered = _sorted(events, (*upsert.keys, *upsert.sequence_by, ORDER))
     last_of_event = ~_same_as_next(ordered, (*upsert.keys, *upsert.sequence_by))
     ordered = ordered.filter(pa.array(last_of_event))
@@ -67,6 +70,35 @@ def merge(existing: pa.Table, deletes: pa.Table | None, changes: pa.Table, upser
     if upsert.has_history:
         return _history(ordered, next_is_same_key, upsert, existing.schema)
     return _current(ordered.filter(pa.array(~next_is_same_key)), upsert, existing.schema)
+
+
+def _with_deletes_sequenced(events: pa.Table, upsert: Upsert) -> pa.Table:
+    """Gives deletes that have no sequence (records without a value) the highest sequence that arrived before them.
+
+    So they delete what is there, and are remembered with its sequence. Deletes of unknown keys are left out.
+    """
+    is_sequenced = np.ones(events.num_rows, dtype=bool)
+    for name in upsert.sequence_by:
+        is_sequenced &= events[name].is_valid().to_numpy()
+    is_sequenced |= ~events[IS_DELETE].to_numpy()
+    if is_sequenced.all():
+        return events
+    count = events.num_rows
+    events = events.append_column(INDEX, pa.array(np.arange(count), pa.int64()))
+    by_sequence = _sorted(events.filter(pa.array(is_sequenced)), (*upsert.sequence_by, ORDER))[INDEX].to_numpy()
+    rank = np.zeros(count, dtype=np.int64)
+    rank[by_sequence] = np.arange(1, len(by_sequence) + 1)
+    by_arrival = _sorted(events, (*upsert.keys, ORDER))
+    group = np.cumsum(~np.roll(_same_as_next(by_arrival, upsert.keys), 1)) * (count + 1)
+    indexes = by_arrival[INDEX].to_numpy()
+    highest = np.maximum.accumulate(group + rank[indexes]) - group
+    origin = np.empty(count, dtype=np.int64)
+    origin[indexes] = np.where(is_sequenced[indexes], indexes, np.concatenate([[NOWHERE], by_sequence])[highest])
+    is_known = origin != NOWHERE
+    events, origins = events.filter(pa.array(is_known)).drop_columns([INDEX]), events.take(pa.array(origin[is_known]))
+    for name in upsert.sequence_by:
+        events = _with(events, name, origins[name])
+    return events
 
 
 def _current(winners: pa.Table, upsert: Upsert, schema: pa.Schema) -> Merged:

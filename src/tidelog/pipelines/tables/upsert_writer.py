@@ -78,7 +78,7 @@ class UpsertWriter:
         reject_break(self._sink.location, batch_id, last, is_there=is_there)
         if last == batch_id or not changes.rows.num_rows:
             return Written(0, 0, was_already_there=last == batch_id)
-        reject_nulls(changes.rows, self._upsert, self._sink.location)
+        reject_nulls(changes, self._upsert, self._sink.location)
         self._fit(changes.rows.schema)
         written: list[FileFacts] = []
 
@@ -244,9 +244,11 @@ def without_versions(table: pa.Schema, upsert: Upsert) -> pa.Schema:
     return pa.schema([field for field in table if field.name not in own])
 
 
-def reject_nulls(rows: pa.Table, upsert: Upsert, location: str) -> None:
+def reject_nulls(changes: Changes, upsert: Upsert, location: str) -> None:
+    """A delete may be without a sequence, except in a history, which would not know the end of the version."""
+    sequenced = changes.rows if upsert.has_history else changes.rows.filter(pc.invert(changes.is_delete))
     for name in (*upsert.keys, *upsert.sequence_by):
-        if rows[name].null_count:
+        if (changes.rows if name in upsert.keys else sequenced)[name].null_count:
             what = "keys" if name in upsert.keys else "sequence_by"
             raise TableError(
                 f"A row for table '{location}' has no {name}, which is among its {what}: leave such rows out in a step,"
