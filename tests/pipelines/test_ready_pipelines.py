@@ -1,11 +1,13 @@
-"""The ready pipelines, tried as their first lines tell newcomers to: every command as it stands there."""
+"""The ready pipelines and the tutorial on changes, tried as newcomers are told to: every command as it stands there."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ TIME_LIMIT_S = 500
 COMMAND = "#   "
 UP = "tidelog up --detach"
 ORDERS = 1000
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial-changes.md"
+DASHBOARD = "python dashboard.py"
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +119,25 @@ def test_minimal_runs_as_written(cluster: LocalCluster, tmp_path: Path) -> None:
     assert f"minimal: done, {ORDERS:,} rows to copy" in said
     copied = [record["value"] for record in records(cluster, "copy")]
     assert sorted(copied, key=int) == [str(number) for number in range(1, ORDERS + 1)]
+
+
+@pytest.mark.spark
+def test_tutorial_on_changes_runs_as_written(cluster: LocalCluster, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    text = TUTORIAL.read_text()
+    commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert sum(DASHBOARD in block for block in commands) == 2
+    has_duckdb = find_spec("duckdb") is not None
+    said = typed([block if has_duckdb else block.replace(DASHBOARD, "") for block in commands], cluster, tmp_path)
+    rows = DeltaTable(str(tmp_path / "tables" / "orders")).to_pyarrow_table().to_pylist()
+    expected = {number: "paid" if number <= 400 else "open" for number in (*range(1, 951), *range(1001, 1101))}
+    assert {row["id"]: row["status"] for row in rows} == expected
+    assert len(rows) == len(expected)
+    if not has_duckdb:
+        pytest.skip("DuckDB is not installed: the dashboard was not shown")
+    shown = re.findall(r"^┌.*?┘$", said, re.DOTALL | re.MULTILINE)
+    assert shown == re.findall(r"^┌.*?┘$", text, re.DOTALL | re.MULTILINE), said
 
 
 def country_of(order: int) -> str:
