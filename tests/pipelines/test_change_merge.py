@@ -66,7 +66,7 @@ def test_the_table_is_what_the_model_says(name: str, batches: list[list[Change]]
 
 @given(batches=BATCHES_WITH_UNSEQUENCED)
 def test_a_delete_without_a_sequence_follows_what_arrived_before_it(batches: list[list[Change]]) -> None:
-    test = test_the_table_is_what_the_model_says.hypothesis.inner_test  # type: ignore[attr-defined]
+    test = test_the_table_is_what_the_model_says.hypothesis.inner_test
     test("latest", batches)
 
 

@@ -9,6 +9,7 @@ from tidelog.pipelines.definition.mistakes import listed, nearest
 from tidelog.pipelines.definition.model import (
     DeduplicateStep,
     FileSource,
+    JdbcSource,
     Pipeline,
     PythonStep,
     Sink,
@@ -48,6 +49,25 @@ def in_order_of_reading(steps: Iterable[Step]) -> tuple[Step, ...]:
         ordered.append(ready)
         waiting.remove(ready)
     return tuple(ordered)
+
+
+def sources_of(pipeline: Pipeline, view: str) -> list[Source]:
+    """The sources that a view is computed from, directly or through steps."""
+    steps = {step.view.lower(): step for step in pipeline.steps}
+    found: set[str] = set()
+    waiting = [view.lower()]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [read.lower() for read in reads(steps[name])] if name in steps else []
+    return [source for source in pipeline.sources if source.name.lower() in found]
+
+
+def is_bounded(pipeline: Pipeline, view: str) -> bool:
+    """Whether the rows of the view end: its only streams are tables of databases that are read once."""
+    streams = [source for source in sources_of(pipeline, view) if _is_stream(source)]
+    return bool(streams) and all(isinstance(source, JdbcSource) for source in streams)
 
 
 def check_references(pipeline: Pipeline, diagnostics: Diagnostics, step_positions: Mapping[str, int]) -> None:
@@ -160,7 +180,7 @@ class _References:
             self._diagnostics.report(
                 ("sinks", sink.name, "from"),
                 f"'{sink.of}' is computed only from files and tables that are read once;"
-                " a sink needs a topic among its sources, or files with stream = true",
+                " a sink needs a topic among its sources, files with stream = true, or a database with once = true",
             )
 
     def _check_watermarks(self, sink: Sink, above: set[str]) -> None:
@@ -262,7 +282,12 @@ def _upsert_columns(sink: TableSink) -> dict[str, tuple[str, ...]]:
 
 
 def _is_stream(source: Source) -> bool:
-    return isinstance(source, TopicSource) or (isinstance(source, FileSource) and source.is_stream)
+    match source:
+        case FileSource():
+            return source.is_stream
+        case JdbcSource():
+            return source.is_once
+    return True
 
 
 def _is_appending(sink: Sink) -> bool:

@@ -153,7 +153,8 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class JdbcSource:
-    """A table or query of a database, to join with. Spark reads it anew for every micro-batch."""
+    """A table or query of a database, to join with: Spark reads it anew for every micro-batch. With `is_once`, its rows
+    are a stream that ends after one micro-batch."""
 
     name: str
     url: str
@@ -165,6 +166,7 @@ class JdbcSource:
     """Files with the driver of the database."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of Spark's JDBC reader, such as fetchsize."""
+    is_once: bool = False
     watermark: None = None
 
 

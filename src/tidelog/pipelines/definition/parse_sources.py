@@ -32,7 +32,7 @@ TOPIC_ONLY = (
     *FORMAT_KEYS,
 )
 FILE_ONLY = ("stream",)
-JDBC_ONLY = ("table", "query", "user", "password", "jar")
+JDBC_ONLY = ("table", "query", "user", "password", "jar", "once")
 FIELDS_OF_JDBC_OPTIONS = {"url": "jdbc", "dbtable": "table", "query": "query", "user": "user", "password": "password"}
 """Options of Spark's reader that a field sets."""
 STARTS = ("earliest", "latest")
@@ -104,6 +104,7 @@ def _jdbc_source(name: str, fields: Fields, context: PipelineContext) -> JdbcSou
         password=fields.text("password"),
         jars=tuple(resolve_location(jar, context.directory) for jar in fields.texts("jar")),
         options=options,
+        is_once=fields.flag("once") or False,
     )
     fields.finish((*TOPIC_ONLY, *FILE_ONLY, "watermark"))
     return source

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.pipelines.checks.reference_checks import sources_of
 from tidelog.pipelines.definition.mistakes import listed, nearest
-from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Pipeline, PythonStep, TableSink
+from tidelog.pipelines.definition.model import AnyPipeline, JdbcSource, ModulePipeline, Pipeline, PythonStep, TableSink
 from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint, QueryCheckpoint
 from tidelog.pipelines.replay.replay_progress import progress_shown
 from tidelog.pipelines.replay.replay_start import ReplayRejected, Start, parse_start
@@ -96,9 +97,10 @@ def planned(
     """Validates the replay of all sinks, as far as possible without Spark, before the first one is replayed."""
     start = parse_start(start_text)
     reject_older_definition(state, definition_files(pipeline))
-    replays = [
-        Replay(declared, sink, start, state, stack, say=say) for declared, sink in table_sinks(pipeline, sink_name)
-    ]
+    tables = table_sinks(pipeline, sink_name)
+    for declared, sink in tables:
+        reject_read_once(declared, sink)
+    replays = [Replay(declared, sink, start, state, stack, say=say) for declared, sink in tables]
     for replay in replays:
         replay.check(may_leave_out=may_leave_out)
     return replays
@@ -118,6 +120,15 @@ def table_sinks(pipeline: AnyPipeline, wanted: str | None) -> Sequence[tuple[Pip
         hint = nearest(wanted, tables) or f"; table sinks are {listed(tables, 'and')}"
         raise ReplayRejected(f"it has no table sink '{wanted}'{hint}")
     return [(pipeline, tables[wanted])]
+
+
+def reject_read_once(pipeline: Pipeline, sink: TableSink) -> None:
+    for source in sources_of(pipeline, sink.of):
+        if isinstance(source, JdbcSource) and source.is_once:
+            raise ReplayRejected(
+                f"sink {sink.name} reads the database of source {source.name} once: rename the sink and its table to "
+                "read it again"
+            )
 
 
 def definition_files(pipeline: AnyPipeline) -> list[Path]:

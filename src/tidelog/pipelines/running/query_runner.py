@@ -10,6 +10,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidelog.pipelines.checks.reference_checks import is_bounded
 from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Sink, Step, TableSink, TopicSource
 from tidelog.pipelines.definition.python_modules import import_pipeline_module
 from tidelog.pipelines.running.dead_letters import dead_letter_writer, query_name, sources_with_dead_letters
@@ -25,6 +26,7 @@ from tidelog.pipelines.running.progress import (
     is_batch,
     violations_of,
 )
+from tidelog.pipelines.running.read_once import one_row_stream
 from tidelog.pipelines.running.table_batches import table_batches
 from tidelog.pipelines.running.topic_sink import APPEND, UPDATE, topic_writer
 from tidelog.pipelines.running.views import Views, pickle_modules_by_value, with_step_named
@@ -60,6 +62,8 @@ class PlannedQuery:
     kind: QueryKind
     make: "Callable[[Written], DataStreamWriter]"
     """Called for each start: the Python state of a writer must not survive a failure."""
+    is_bounded: bool = False
+    """Its rows end, and the query with them."""
 
 
 class Runner:
@@ -148,7 +152,8 @@ class Runner:
     def _planned(self) -> list[PlannedQuery]:
         if isinstance(self._pipeline, ModulePipeline):
             return self._planned_by_module(self._pipeline)
-        pipeline, views = self._pipeline, Views(self._spark, self._pipeline)
+        pipeline = self._pipeline
+        views = Views(self._spark, pipeline, one_row=partial(one_row_stream, self._spark, self._checkpoint))
         planned = [
             PlannedQuery(
                 query_name(source.name),
@@ -158,17 +163,30 @@ class Runner:
             for source in sources_with_dead_letters(pipeline)
         ]
         planned += [
-            PlannedQuery(f"{step.view}.violations", QueryKind.DEAD_LETTERS, partial(_step_violations, views, step))
+            PlannedQuery(
+                f"{step.view}.violations",
+                QueryKind.DEAD_LETTERS,
+                partial(_step_violations, views, step),
+                is_bounded(pipeline, step.view),
+            )
             for step in pipeline.steps
             if step.quality.has_dead_letters()
         ]
         planned += [
-            PlannedQuery(f"sink-{sink.name}.violations", QueryKind.DEAD_LETTERS, partial(_sink_violations, views, sink))
+            PlannedQuery(
+                f"sink-{sink.name}.violations",
+                QueryKind.DEAD_LETTERS,
+                partial(_sink_violations, views, sink),
+                is_bounded(pipeline, sink.of),
+            )
             for sink in pipeline.sinks
             if sink.quality.has_dead_letters()
         ]
         sinks = [
-            PlannedQuery(sink.name, QueryKind.SINK, partial(self._sink_writer, views, sink)) for sink in pipeline.sinks
+            PlannedQuery(
+                sink.name, QueryKind.SINK, partial(self._sink_writer, views, sink), is_bounded(pipeline, sink.of)
+            )
+            for sink in pipeline.sinks
         ]
         return planned + sinks
 
@@ -176,7 +194,8 @@ class Runner:
         frame = views.of_sink(sink)
         if not frame.isStreaming:
             raise StepFailed(
-                f"sink {sink.name}: view {sink.of} is computed from files only; a sink needs a streaming source"
+                f"sink {sink.name}: view {sink.of} is computed from files and tables that are read for joins; a sink"
+                " needs a streaming source"
             )
         if isinstance(sink, TableSink):
             batches = table_batches(self._pipeline.name, sink, self._state.directory, written.put)
@@ -196,7 +215,7 @@ class Runner:
     def _start_query(self, planned: PlannedQuery, written: Written) -> "StreamingQuery":
         writer = planned.make(written).queryName(planned.name)
         writer = writer.option("checkpointLocation", f"{self._checkpoint}/{planned.name}")
-        if self._is_once:
+        if self._is_once or planned.is_bounded:
             writer = writer.trigger(availableNow=True)
         elif self._pipeline.trigger_ms:
             writer = writer.trigger(processingTime=f"{self._pipeline.trigger_ms} milliseconds")

@@ -30,12 +30,15 @@ from tidelog.pipelines.formats import FormatError, parse
 from tidelog.pipelines.running.expectations import counted_and_kept
 from tidelog.pipelines.running.failures import BAD_RECORD, PipelineFailed, StepFailed, step_failure
 from tidelog.pipelines.running.progress import SOURCE_PREFIX
+from tidelog.pipelines.running.read_once import read_once
 from tidelog.pipelines.running.topic_sink import SOURCE_FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ReadTopic: TypeAlias = "Callable[[TopicSource], DataFrame]"
+OneRow: TypeAlias = "Callable[[], DataFrame]"
+"""Makes a stream that has one row, once."""
 OnFailed: TypeAlias = Callable[[str, PipelineFailed], None]
 """Called with the name of the view and the reason."""
 
@@ -63,13 +66,16 @@ class Views:
         pipeline: Pipeline,
         read: "ReadTopic | None" = None,
         on_failed: OnFailed | None = None,
+        one_row: "OneRow | None" = None,
     ) -> None:
         """`read` overrides how topics are read, as replays need it. With `on_failed`, a view that cannot be made is
-        left out, and so are those that read it; otherwise the first failure is raised."""
+        left out, and so are those that read it; otherwise the first failure is raised. Without `one_row`, tables of
+        databases that are read once are streams that can be analysed, but not started."""
         self._spark = spark
         self._pipeline = pipeline
         self._read_topic = read or partial(read_topic, spark)
         self._on_failed = on_failed
+        self._one_row = one_row or spark.readStream.format("rate").load
         self._frames: dict[str, DataFrame] = {}
         self._parsed: dict[str, DataFrame] = {}
         self._unfiltered: dict[str, DataFrame] = {}
@@ -110,6 +116,7 @@ class Views:
             frame = read_files(self._spark, source)
         elif isinstance(source, JdbcSource):
             frame = read_database(self._spark, source)
+            frame = read_once(frame, self._one_row()) if source.is_once else frame
         else:
             frame = self._of_topic(source)
         return _with_watermark(frame, source.watermark)
