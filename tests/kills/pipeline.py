@@ -1,4 +1,4 @@
-"""The pipeline that is killed: one topic, to another topic and to a Delta table; and how far each of them is."""
+"""The pipelines that are killed: one topic, to another topic and to a Delta table; and how far each of them is."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from tests.spark.pipeline_process import PipelineProcess
 
 NAME = "killed"
 SINKS = ("copy", "table")
-DEFINITION = """
+HEAD = """
 [pipeline]
 name = "{name}"
 bootstrap = "{bootstrap}"
@@ -21,28 +21,59 @@ spark.driver.extraJavaOptions = "-XX:TieredStopAtLevel=1"
 spark.executor.memory = "512m"
 spark.executor.extraJavaOptions = "-XX:TieredStopAtLevel=1"
 spark.sql.shuffle.partitions = 2
-
+"""
+EVENTS = """
 [sources.events]
 topic = "{source}"
 format = "json"
 schema = "key string, number bigint"
 options = {{ driverReadRows = 1000, maxOffsetsPerTrigger = 20000 }}
-
+"""
+SINKS_OF = """
 [sinks.copy]
-from = "events"
-topic = "{copy}"
+from = "{of_copy}"
+topic = "{{copy}}"
 key = "key"
 format = "json"
 
 [sinks.table]
-from = "events"
+from = "{of_table}"
 delta = "table"
 """
+STATE = """
+# The same records once more, at another pace: both steps find a record in what earlier batches left in the state.
+[sources.again]
+topic = "{source}"
+format = "json"
+schema = "key string, number bigint"
+options = {{ driverReadRows = 1000, maxOffsetsPerTrigger = 5000 }}
+
+[[steps]]
+view = "twice"
+sql = "SELECT key, number FROM events UNION ALL SELECT key, number FROM again"
+
+[[steps]]
+view = "deduplicated"
+from = "twice"
+deduplicate = ["key", "number"]
+
+[[steps]]
+view = "joined"
+sql = "SELECT e.key, e.number FROM events e JOIN again a ON e.key = a.key AND e.number = a.number"
+"""
+ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+ROCKSDB = f"""
+spark.sql.streaming.stateStore.providerClass = "{ROCKSDB_PROVIDER}"
+"""
+DEFINITION = HEAD + EVENTS + SINKS_OF.format(of_copy="events", of_table="events")
+STATEFUL_DEFINITION = HEAD + ROCKSDB + EVENTS + STATE + SINKS_OF.format(of_copy="deduplicated", of_table="joined")
 
 
-def killed_pipeline(directory: Path, bootstrap: str, source: str, copy: str, master: str) -> PipelineProcess:
+def killed_pipeline(
+    directory: Path, definition: str, bootstrap: str, source: str, copy: str, master: str
+) -> PipelineProcess:
     file = directory / f"{NAME}.toml"
-    file.write_text(DEFINITION.format(name=NAME, bootstrap=bootstrap, source=source, copy=copy))
+    file.write_text(definition.format(name=NAME, bootstrap=bootstrap, source=source, copy=copy))
     return PipelineProcess(file, NAME, "--master", master)
 
 
@@ -69,8 +100,12 @@ def last_number(directory: Path) -> int:
 def _offsets_sum(pipeline: PipelineProcess, sink: str, batch: int) -> int:
     if batch < 0:
         return 0
-    line = (pipeline.state.checkpoint / sink / "offsets" / str(batch)).read_text().splitlines()[-1]
-    topics = [offsets for name, offsets in json.loads(line).items() if not name.startswith("@")]
+    _version, _metadata, *sources = (pipeline.state.checkpoint / sink / "offsets" / str(batch)).read_text().splitlines()
+    return min(_sum_of_offsets(json.loads(source)) for source in sources)
+
+
+def _sum_of_offsets(source: dict[str, dict[str, int]]) -> int:
+    topics = [offsets for name, offsets in source.items() if not name.startswith("@")]
     return sum(offset for offsets in topics for offset in offsets.values())
 
 

@@ -1,6 +1,7 @@
 """Whom to kill, when: drawn by lot from a seed, so that a run can be had again."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,9 +58,8 @@ class PlannedKill:
     pause_s: float
 
 
-def planned_kills(count: int, chance: random.Random, *, has_executors: bool) -> list[PlannedKill]:
+def planned_kills(count: int, chance: random.Random, kinds: Sequence[Target]) -> list[PlannedKill]:
     """Every kind of process in turn, then shuffled."""
-    kinds = CLUSTER_TARGETS if has_executors else LOCAL_TARGETS
     targets = [kinds[number % len(kinds)] for number in range(count)]
     chance.shuffle(targets)
     return [_planned(target, chance) for target in targets]

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from tests.kills.plan import Target
 from tests.kills.step_trial import strike
 from tests.kills.steps import ALL_BLOWS, LOCAL_VICTIMS, Victim
 from tests.kills.trial import LOCAL_MASTER, Outcome, Trial, TrialFailed, carry_out
@@ -20,7 +21,14 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # ignored where a shell runs this behind its back
         signal.signal(number, _break_off)
     options = _options()
-    trial = Trial(options.kills, options.seed, on_cluster=not options.local)
+    trial = Trial(
+        options.kills,
+        options.seed,
+        on_cluster=not options.local,
+        only=tuple(Target[name.upper()] for name in options.targets.split(",") if name),
+        batches_before=options.batches_before,
+        is_stateful=options.stateful,
+    )
     began_s = time.monotonic()
     try:
         is_good = _strike_at_each_step(trial, options.rounds, options.victims.split(","))
@@ -65,6 +73,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="how often a process is killed at each step of a batch")
     victims = ",".join(victim.name.lower() for victim in Victim)
     parser.add_argument("--victims", default=victims, help="who is killed at those steps, separated by commas")
+    targets = ",".join(target.name.lower() for target in Target)
+    parser.add_argument("--targets", default="", help=f"who is killed by lot, of {targets} (all)")
+    parser.add_argument("--batches-before", type=int, default=0, help="batches of each sink before the first of those")
+    parser.add_argument("--stateful", action="store_true", help="with deduplication and a join, on RocksDB")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000, help="a run can be had again with it")
     parser.add_argument("--local", action="store_true", help=f"on {LOCAL_MASTER}, not on a cluster")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="leave logs, checkpoint and table here")
@@ -82,7 +94,8 @@ def _carried_out(trial: Trial, keep: Path | None) -> Outcome:
 def _report(outcome: Outcome) -> None:
     print(f"\n{outcome.produced:,} records produced; queries started again within a driver: {outcome.restarts}\n")
     print(HEADINGS)
-    print(_row("topic", outcome.topic, is_good_topic(outcome.topic)))
+    topic = outcome.topic if outcome.is_ordered else outcome.topic._replace(out_of_order=0)
+    print(_row("topic", topic, outcome.is_good_topic))
     print(_row("table", outcome.table._replace(out_of_order=0), is_good_table(outcome.table)))
 
 

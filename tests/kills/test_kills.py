@@ -50,7 +50,7 @@ def test_a_record_that_nobody_produced_is_noticed() -> None:
 
 
 def test_kills_are_the_same_for_one_seed_and_hit_every_kind_of_process() -> None:
-    plans = [planned_kills(20, random.Random(seed), has_executors=True) for seed in (1, 1, 2)]
+    plans = [planned_kills(20, random.Random(seed), CLUSTER_TARGETS) for seed in (1, 1, 2)]
     assert plans[0] == plans[1] != plans[2]
     assert {planned.target for planned in plans[0]} == set(CLUSTER_TARGETS)
 

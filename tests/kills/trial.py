@@ -9,13 +9,22 @@ from pathlib import Path
 
 from tests.clients.broker import TidelogProcess
 from tests.kills.pipeline import (
+    DEFINITION,
+    STATEFUL_DEFINITION,
     committed_batches,
     killed_pipeline,
     least_read,
     records_of_table,
     records_of_topic,
 )
-from tests.kills.plan import ENDING_THE_DRIVER, PlannedKill, Target, planned_kills
+from tests.kills.plan import (
+    CLUSTER_TARGETS,
+    ENDING_THE_DRIVER,
+    LOCAL_TARGETS,
+    PlannedKill,
+    Target,
+    planned_kills,
+)
 from tests.kills.process_tree import busy, command_of, descendants, kill_all
 from tests.kills.producer import NumberingProducer
 from tests.kills.verdict import Findings, examine, is_good_table, is_good_topic
@@ -43,6 +52,16 @@ class Trial:
     kills: int
     seed: int
     on_cluster: bool = True
+    only: tuple[Target, ...] = ()
+    """Kinds of processes to kill; empty: all."""
+    batches_before: int = 0
+    """Micro-batches that each sink has committed before the first kill."""
+    is_stateful: bool = False
+    """The pipeline deduplicates and joins streams, with its state in RocksDB."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return self.only or (CLUSTER_TARGETS if self.on_cluster else LOCAL_TARGETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +71,16 @@ class Outcome:
     table: Findings
     restarts: int
     """How often the runner started a query again by itself."""
+    is_ordered: bool = True
+    """Stateful steps distribute rows by their own keys: they do not keep the order of the source."""
+
+    @property
+    def is_good_topic(self) -> bool:
+        return is_good_topic(self.topic) if self.is_ordered else is_good_table(self.topic)
 
     @property
     def is_good(self) -> bool:
-        return is_good_topic(self.topic) and is_good_table(self.table)
+        return self.is_good_topic and is_good_table(self.table)
 
 
 def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
@@ -66,7 +91,8 @@ def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
         cluster = stack.enter_context(StandaloneCluster(directory)) if trial.on_cluster else None
         make_topics(broker.bootstrap)
         master = LOCAL_MASTER if cluster is None else cluster.master
-        pipeline = killed_pipeline(directory, broker.bootstrap, "source", "copy", master)
+        definition = STATEFUL_DEFINITION if trial.is_stateful else DEFINITION
+        pipeline = killed_pipeline(directory, definition, broker.bootstrap, "source", "copy", master)
         stack.callback(pipeline.kill)
         producer = NumberingProducer(broker.bootstrap, "source", trial.seed, lambda: least_read(pipeline))
         Killing(trial, broker, pipeline, cluster, producer, say).run()
@@ -77,6 +103,7 @@ def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
             examine(produced, records_of_topic(broker.bootstrap, "copy", PARTITIONS)),
             examine(produced, records_of_table(directory)),
             pipeline.output().count("restarting in"),
+            is_ordered=not trial.is_stateful,
         )
 
 
@@ -120,7 +147,8 @@ class Killing:
         say: Say,
     ) -> None:
         self._chance = random.Random(trial.seed)
-        self._plan = planned_kills(trial.kills, self._chance, has_executors=cluster is not None)
+        self._plan = planned_kills(trial.kills, self._chance, trial.targets)
+        self._batches_before = trial.batches_before
         self._broker = broker
         self._pipeline = pipeline
         self._cluster = cluster
@@ -133,6 +161,7 @@ class Killing:
     def run(self) -> None:
         self._producer.start()
         self._pipeline.start()
+        self._wait_for_batches()
         self._say(f"{'#':>3} {'at s':>6}  {'killed':<16} {'pid':>7}  {'batch of copy, table':<20}  {'waited s':>8}")
         for number, planned in enumerate(self._plan, 1):
             waited_s = 0.0 if planned.is_hasty else self._wait_for_progress()
@@ -144,6 +173,15 @@ class Killing:
             self._say(f"{number:>3} {at_s:>6.1f}  {planned.target:<16} {victim.pid:>7}  {batches:<20}  {waited:>8}")
         self._wait_for_progress()
         self._expect_nothing_left_behind()
+
+    def _wait_for_batches(self) -> None:
+        """A batch after the other: a pipeline that does none for long has failed."""
+        for number in range(self._batches_before):
+            _wait(
+                self._pipeline,
+                lambda number=number: min(committed_batches(self._pipeline).values()) >= number,  # type: ignore[misc]
+                f"has not committed batch {number}",
+            )
 
     def _wait_for_progress(self) -> float:
         """Until each sink has done a batch since the last kill; the seconds it took."""
