@@ -45,6 +45,12 @@ class NumberingProducer:
         assert not self._failures, self._failures[0]
         return dict(self._next)
 
+    def abandon(self) -> None:
+        """Ends a producer whose trial has failed: its files go away."""
+        self._is_stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
     def _run(self) -> None:
         while not self._is_stopped.wait(TICK_S):
             if self._next.total() - self._count_read() > MOST_AHEAD:

@@ -1,5 +1,6 @@
 """Reference checks between the parts of a pipeline: views, cycles, watermarks, columns. No I/O."""
 
+import re
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
@@ -20,10 +21,13 @@ from tidelog.pipelines.definition.model import (
     TopicSink,
     TopicSource,
     WindowStep,
+    output_mode_of,
 )
 from tidelog.pipelines.definition.toml_fields import Diagnostics
 from tidelog.pipelines.definition.toml_lines import KeyPath
 
+QUERY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+"""Without dots: queries of dead letters have them."""
 TIME_TYPES = ("timestamp", "timestamp_ltz", "timestamp_ntz")
 SQL_WORDS = frozenset(
     {"null", "true", "false", "user", "current_user", "session_user", "current_date", "current_time"}
@@ -92,6 +96,7 @@ class _References:
             self._check_sinks()
             self._check_columns()
             self._check_loops()
+        self._check_queries()
 
     def _path(self, step: Step, *keys: str) -> KeyPath:
         return ("steps", self._positions.get(step.view, 0), *keys)
@@ -201,6 +206,27 @@ class _References:
             return True
         return any(self._sources[name].watermark is not None for name in above if name in self._sources)
 
+    def _check_queries(self) -> None:
+        """Sinks that share a query get the same rows in the same way."""
+        first: dict[str, Sink] = {}
+        names = {sink.name for sink in self._pipeline.sinks if sink.query is None}
+        for sink in self._pipeline.sinks:
+            if sink.query is None:
+                continue
+            other = first.setdefault(sink.query, sink)
+            if not QUERY_NAME.fullmatch(sink.query) or sink.query in names:
+                sentence = "expected letters, digits, '_' and '-', and a name that no sink with its own query has"
+                self._report_query(sink, f"{sentence}; found '{sink.query}'")
+            elif sink.of.lower() != other.of.lower():
+                self._report_query(sink, f"sinks of one query have the same 'from'; {other.name} reads '{other.of}'")
+            elif output_mode_of(sink) != output_mode_of(other):
+                self._report_query(sink, f"sinks of one query all append rows or all update them; {other.name} differs")
+            elif sink.quality.expectations:
+                self._report_query(sink, "a sink that shares its query has no expectations of its own; a step can")
+
+    def _report_query(self, sink: Sink, sentence: str) -> None:
+        self._diagnostics.report(("sinks", sink.name, "query"), sentence)
+
     def _check_loops(self) -> None:
         for source in self._pipeline.sources:
             letters = source.dead_letter_topic if isinstance(source, TopicSource) else None
@@ -291,4 +317,4 @@ def _is_stream(source: Source) -> bool:
 
 
 def _is_appending(sink: Sink) -> bool:
-    return sink.upsert is None if isinstance(sink, TableSink) else sink.output_mode == "append"
+    return output_mode_of(sink) == "append"

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidelog.pipelines.definition.model import FormatKind, Pipeline, Sink, TopicSink, TopicSource
+from tidelog.pipelines.definition.model import FormatKind, Pipeline, Sink, TopicSink, TopicSource, output_mode_of
 from tidelog.pipelines.definition.toml_fields import Diagnostics
 from tidelog.pipelines.definition.toml_lines import KeyPath
 
@@ -107,7 +107,7 @@ def _null_columns(ddl: str) -> list[str]:
 
 def _analyse(sink: Sink, frame: "DataFrame") -> None:
     """Raises what Spark would raise when the query starts."""
-    from tidelog.pipelines.running.topic_sink import APPEND, UPDATE, records
+    from tidelog.pipelines.running.topic_sink import records
     from tidelog.pipelines.tables.exactly_once_writer import columns_of
     from tidelog.pipelines.tables.row_preparation import with_columns_of
     from tidelog.pipelines.tables.upsert_writer import changes_of
@@ -119,7 +119,7 @@ def _analyse(sink: Sink, frame: "DataFrame") -> None:
     if sink.upsert is not None:
         changes_of(rows, sink.upsert)
     columns_of(rows)
-    reject_unsupported(frame, APPEND if sink.upsert is None else UPDATE)
+    reject_unsupported(frame, output_mode_of(sink))
 
 
 def reject_unsupported(frame: "DataFrame", output_mode: str) -> None:

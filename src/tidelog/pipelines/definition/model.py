@@ -249,6 +249,8 @@ class TopicSink:
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of `format("tidelog")`, such as kafka.compression.type."""
     quality: Quality = Quality()
+    query: str | None = None
+    """Name of the query that it shares with other sinks; None: it has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,10 +301,24 @@ class TableSink:
     quality: Quality = Quality()
     upsert: Upsert | None = None
     """None: rows are appended."""
+    query: str | None = None
+    """Name of the query that it shares with other sinks; None: it has its own."""
 
 
 Source: TypeAlias = TopicSource | FileSource | JdbcSource
 Sink: TypeAlias = TopicSink | TableSink
+
+
+def query_of(sink: Sink) -> str:
+    """Name of the streaming query that writes the sink, and of its directory in the checkpoint."""
+    return sink.query or sink.name
+
+
+def output_mode_of(sink: Sink) -> str:
+    """Totals that change are upserts; for other rows the mode makes no difference."""
+    if isinstance(sink, TopicSink):
+        return sink.output_mode
+    return "append" if sink.upsert is None else "update"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ def _topic_sink(name: str, of: str, fields: Fields, context: PipelineContext) ->
         output_mode=_output_mode(fields),
         options=fields.settings("options"),
         quality=quality,
+        query=fields.text("query"),
     )
     fields.finish((*TABLE_ONLY, "schema"))
     return sink
@@ -92,6 +93,7 @@ def _table_sink(name: str, of: str, kind: TableKind, fields: Fields, context: Pi
         catalog=fields.settings("catalog") if kind is TableKind.ICEBERG else {},
         quality=quality,
         upsert=_upsert(kind, fields),
+        query=fields.text("query"),
     )
     if sink.upsert is not None and changes is SchemaChanges.DEAD_LETTER:
         fields.report("schema_changes", "mode = 'upsert' has no dead letters of the table; use expectations")

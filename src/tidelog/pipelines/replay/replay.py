@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.checks.reference_checks import sources_of
 from tidelog.pipelines.definition.mistakes import listed, nearest
-from tidelog.pipelines.definition.model import AnyPipeline, JdbcSource, ModulePipeline, Pipeline, PythonStep, TableSink
+from tidelog.pipelines.definition.model import (
+    AnyPipeline,
+    JdbcSource,
+    ModulePipeline,
+    Pipeline,
+    PythonStep,
+    TableSink,
+    query_of,
+)
 from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint, QueryCheckpoint
 from tidelog.pipelines.replay.replay_progress import progress_shown
 from tidelog.pipelines.replay.replay_start import ReplayRejected, Start, parse_start
@@ -171,7 +179,7 @@ class Replay:
         self._start = start
         self._state = state
         self._say = say
-        checkpoint = QueryCheckpoint(f"{pipeline.checkpoint or state.checkpoint}/{sink.name}")
+        checkpoint = QueryCheckpoint(f"{pipeline.checkpoint or state.checkpoint}/{query_of(sink)}")
         application_id = application_of(pipeline.name, sink.name, self._query_id(checkpoint))
         self._checkpoint: Checkpoint = checkpoint
         self._table: Table = stack.enter_context(closing(table_of(sink, application_id, state.directory, before)))

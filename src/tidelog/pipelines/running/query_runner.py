@@ -4,14 +4,23 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog.pipelines.checks.reference_checks import is_bounded
-from tidelog.pipelines.definition.model import AnyPipeline, ModulePipeline, Sink, Step, TableSink, TopicSource
+from tidelog.pipelines.definition.model import (
+    AnyPipeline,
+    ModulePipeline,
+    Sink,
+    Step,
+    TableSink,
+    TopicSource,
+    output_mode_of,
+    query_of,
+)
 from tidelog.pipelines.definition.python_modules import import_pipeline_module
 from tidelog.pipelines.running.dead_letters import dead_letter_writer, query_name, sources_with_dead_letters
 from tidelog.pipelines.running.expectations import violation_writer
@@ -27,8 +36,9 @@ from tidelog.pipelines.running.progress import (
     violations_of,
 )
 from tidelog.pipelines.running.read_once import one_row_stream
+from tidelog.pipelines.running.shared_batches import shared_batches
 from tidelog.pipelines.running.table_batches import table_batches
-from tidelog.pipelines.running.topic_sink import APPEND, UPDATE, topic_writer
+from tidelog.pipelines.running.topic_sink import topic_writer
 from tidelog.pipelines.running.views import Views, pickle_modules_by_value, with_step_named
 
 if TYPE_CHECKING:
@@ -182,26 +192,30 @@ class Runner:
             for sink in pipeline.sinks
             if sink.quality.has_dead_letters()
         ]
-        sinks = [
+        queries: dict[str, list[Sink]] = {}
+        for sink in pipeline.sinks:
+            queries.setdefault(query_of(sink), []).append(sink)
+        return planned + [
             PlannedQuery(
-                sink.name, QueryKind.SINK, partial(self._sink_writer, views, sink), is_bounded(pipeline, sink.of)
+                name, QueryKind.SINK, partial(self._sink_writer, views, sinks), is_bounded(pipeline, sinks[0].of)
             )
-            for sink in pipeline.sinks
+            for name, sinks in queries.items()
         ]
-        return planned + sinks
 
-    def _sink_writer(self, views: Views, sink: Sink, written: Written) -> "DataStreamWriter":
+    def _sink_writer(self, views: Views, sinks: Sequence[Sink], written: Written) -> "DataStreamWriter":
+        sink = sinks[0]
         frame = views.of_sink(sink)
         if not frame.isStreaming:
             raise StepFailed(
                 f"sink {sink.name}: view {sink.of} is computed from files and tables that are read for joins; a sink"
                 " needs a streaming source"
             )
+        if sink.query is not None:
+            shared = shared_batches(self._pipeline.name, sinks, self._state.directory, written.put)
+            return frame.writeStream.foreachBatch(shared).outputMode(output_mode_of(sink))
         if isinstance(sink, TableSink):
             batches = table_batches(self._pipeline.name, sink, self._state.directory, written.put)
-            # Totals that change are upserts; for other rows the mode makes no difference.
-            mode = APPEND if sink.upsert is None else UPDATE
-            return frame.writeStream.foreachBatch(batches).outputMode(mode)
+            return frame.writeStream.foreachBatch(batches).outputMode(output_mode_of(sink))
         return topic_writer(frame, sink, written.put)
 
     def _planned_by_module(self, pipeline: ModulePipeline) -> list[PlannedQuery]:

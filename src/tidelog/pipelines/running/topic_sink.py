@@ -32,8 +32,10 @@ def topic_writer(frame: "DataFrame", sink: TopicSink, on_written: Callable[[int]
 class TopicBatches:
     """Writes micro-batches; calls `on_written` with the number of rows of each."""
 
-    def __init__(self, sink: TopicSink, on_written: Callable[[int], None]) -> None:
+    def __init__(self, sink: TopicSink, on_written: Callable[[int], None], *, is_shared: bool = False) -> None:
+        """`is_shared`: other sinks of the query have transactions, too."""
         self._sink = sink
+        self._suffix = f"-{sink.name}" if is_shared else ""
         self._on_written = on_written
 
     def write(self, rows: "DataFrame", batch_id: int) -> None:
@@ -44,7 +46,7 @@ class TopicBatches:
         counted = records(rows, self._sink).observe(observation, F.count(F.lit(1)).alias("rows"))
         options = topic_options(counted, self._sink.bootstrap, self._sink.topic)
         query_id = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
-        options |= {"kafka.transactional.id": f"spark-{query_id}", "batchId": str(batch_id)}
+        options |= {"kafka.transactional.id": f"spark-{query_id}{self._suffix}", "batchId": str(batch_id)}
         counted.write.format(SOURCE_FORMAT).options(**options).options(**self._sink.options).mode(APPEND).save()
         self._on_written(int(observation.get["rows"]))
 
