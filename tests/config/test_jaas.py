@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.config.jaas import parse_jaas
+from tidelog.config.jaas import parse_jaas, parse_jaas_file
 from tidelog.config.setting import BadValue
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -40,3 +40,46 @@ def test_mistakes_are_named_without_secrets(text: str, reason: str) -> None:
 
 def test_secrets_are_not_shown() -> None:
     assert "hunter2" not in repr(parse_jaas(f'{PLAIN} required password="hunter2";'))
+
+
+FILE = """
+// of a broker with ZooKeeper
+KafkaServer {
+  org.apache.kafka.common.security.plain.PlainLoginModule required username="a{b" user_a="};";
+  org.apache.kafka.common.security.scram.ScramLoginModule required;
+};
+Client{
+  org.apache.zookeeper.server.auth.DigestLoginModule required
+  username="kafka"
+  password="hun};ter2";
+};
+"""
+
+
+def test_a_section_of_a_file() -> None:
+    entry = parse_jaas_file(FILE, "Client")
+    assert entry is not None
+    assert entry.module_name == "DigestLoginModule"
+    assert entry.options == {"username": "kafka", "password": "hun};ter2"}
+    assert parse_jaas_file(FILE, "Other") is None
+    with pytest.raises(BadValue, match="found 2"):
+        parse_jaas_file(FILE, "KafkaServer")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('x.Module required password="hunter2";', "expected sections"),
+        ('Client { x.Module required password="hunter2"; }', "does not end with };"),
+        ('Client { x.Module required password="hunter2";', "expected sections"),
+        ("Client { };", "found 0"),
+    ],
+)
+def test_mistakes_in_a_file_are_named_without_secrets(text: str, reason: str) -> None:
+    with pytest.raises(BadValue, match=reason) as refused:
+        parse_jaas_file(text, "Client")
+    assert "hunt" not in str(refused.value)
+
+
+def test_braces_in_a_setting_are_a_part_of_values() -> None:
+    assert parse_jaas(f"{PLAIN} required password={{x}};").options == {"password": "{x}"}

@@ -34,12 +34,15 @@ DELIBERATE_DIFFERENCES = {
 
 OWN_SETTINGS = {
     "coordination.store",
+    "java.security.auth.login.config",
     "message.max.decompressed.bytes",
     "metrics.basic.auth",
     "metrics.listener",
     "metrics.ssl.enable",
     "takeover.wait.ms",
     "unclean.takeover.enable",
+    "zookeeper.sasl.clientconfig",
+    "zookeeper.sasl.jaas.config",
 }
 OWN_TOPIC_SETTINGS = {"max.decompressed.message.bytes"}
 KAFKA_3_9_SETTINGS = {
@@ -51,6 +54,7 @@ KAFKA_3_9_SETTINGS = {
     "zookeeper.connect",
     "zookeeper.connection.timeout.ms",
     "zookeeper.session.timeout.ms",
+    "zookeeper.set.acl",
 } | {name for name in settings_of(BrokerSettings) if name.startswith("zookeeper.ssl.")}
 
 

@@ -59,10 +59,10 @@ def test_a_file_that_is_not_text_is_one_clear_sentence(tmp_path: Path) -> None:
 
 def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        load_broker_settings(None, ["num.io.threads=8", "zookeeper.set.acl=false", "ssl.protocol=TLSv1.3"])
+        load_broker_settings(None, ["num.io.threads=8", "zookeeper.ssl.crl.enable=false", "ssl.protocol=TLSv1.3"])
     assert [record.getMessage() for record in caplog.records] == [
         "Kafka setting has no effect place=--set name=num.io.threads",
-        "Kafka setting has no effect place=--set name=zookeeper.set.acl",
+        "Kafka setting has no effect place=--set name=zookeeper.ssl.crl.enable",
         "Kafka setting has no effect place=--set name=ssl.protocol",
     ]
 
@@ -78,7 +78,6 @@ def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureF
         "listener.name.outside.gssapi.sasl.jaas.config=secret",
         "principal.builder.class=x.Builder",
         "delegation.token.secret.key=secret",
-        "zookeeper.set.acl=true",
         "zookeeper.ssl.crl.enable=true",
         "create.topic.policy.class.name=x.Policy",
     ],

@@ -12,9 +12,29 @@ import pytest
 from tools.apache_kafka import NotAvailable
 from tools.zookeeper import ZooKeeper, class_path
 
+USERS = {"kafka": "hunter2", "other": 'sésame, \\"open\\"'}
+"""As a JAAS file has them, with escapes."""
+
+
+class ZooKeeperWithLogin(ZooKeeper):
+    """Serves only those that log in by SASL."""
+
+    def __init__(self, port: int, data_dir: Path | str) -> None:
+        super().__init__(port, data_dir)
+        jaas_file = self.data_dir / "jaas.conf"
+        users = " ".join(f'user_{user}="{password}"' for user, password in USERS.items())
+        jaas_file.write_text(f"Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required {users}; }};")
+        self.jvm_flags = (
+            *self.jvm_flags,
+            f"-Djava.security.auth.login.config={jaas_file}",
+            "-Dfile.encoding=UTF-8",
+            "-Dzookeeper.authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            "-Dzookeeper.sessionRequireClientSASLAuth=true",
+        )
+
 
 @contextmanager
-def running_zookeeper(directory: Path) -> Iterator[ZooKeeper]:
+def running_zookeeper(directory: Path, server_class: type[ZooKeeper] = ZooKeeper) -> Iterator[ZooKeeper]:
     """On a free port, with its data in the directory. Where there is no ZooKeeper, tests are skipped, but not in CI."""
     try:
         class_path()
@@ -22,7 +42,7 @@ def running_zookeeper(directory: Path) -> Iterator[ZooKeeper]:
         if os.environ.get("CI"):
             pytest.fail(f"skipped in CI: {missing}")
         pytest.skip(str(missing))
-    server = ZooKeeper(0, directory)
+    server = server_class(0, directory)
     server.start()
     try:
         yield server

@@ -9,6 +9,7 @@ from tidelog.config.resolution import topic_defaults
 from tidelog.config.sasl import DEFAULT_MECHANISMS, check_login, check_mechanism, split_sasl_name
 from tidelog.config.setting import INT_MAX, LONG_MAX, BadValue
 from tidelog.config.ssl import check_key, split_listener_name
+from tidelog.config.zookeeper_login import JAAS_FILE, check_zookeeper_login
 
 MAX_REPLICA_FETCHERS = 1000
 """Every fetcher opens a connection to every leader."""
@@ -40,11 +41,23 @@ def rejected_at_start(settings: BrokerSettings) -> Iterator[tuple[str, str]]:
         yield attribute.replace("_", "."), f"is {value}, and {bound}: {reason}"
     if settings.connections_max_idle_ms == 0:
         yield "connections.max.idle.ms", "is 0, and every connection would be closed; a negative number is no limit"
+    if settings.zookeeper_connect:
+        try:
+            check_zookeeper_login(settings)
+        except BadValue as error:
+            yield _place_of_zookeeper_login(settings), str(error)
     wait_ms = settings.replica_fetch_wait_max_ms
     if wait_ms > settings.replica_socket_timeout_ms:
         yield "replica.socket.timeout.ms", "should always be at least replica.fetch.wait.max.ms"
     if wait_ms > settings.replica_lag_time_max_ms:
         yield "replica.fetch.wait.max.ms", "should be at most replica.lag.time.max.ms, or followers fall out of sync"
+
+
+def _place_of_zookeeper_login(settings: BrokerSettings) -> str:
+    """The setting to change."""
+    if settings.zookeeper_sasl_jaas_config:
+        return "zookeeper.sasl.jaas.config"
+    return JAAS_FILE if settings.java_security_auth_login_config else "zookeeper.set.acl"
 
 
 _BOUNDS_AT_START: tuple[tuple[str, int, int, str], ...] = (

@@ -1,6 +1,7 @@
-"""JAAS configuration in settings: login modules and their options (JaasConfig).
+"""JAAS configuration in settings and files: login modules and their options (JaasConfig).
 
-`org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="...";`
+`org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="...";` in a setting;
+in a file such lines stand in sections, `Client { ... };`.
 """
 
 # Core: no clock, no I/O, no await.
@@ -14,14 +15,23 @@ from tidelog.config.setting import BadValue
 PLAIN_MODULE = "PlainLoginModule"
 SCRAM_MODULE = "ScramLoginModule"
 OAUTHBEARER_MODULE = "OAuthBearerLoginModule"
+DIGEST_MODULE = "DigestLoginModule"
+"""Of ZooKeeper."""
 CONTROL_FLAGS = ("required", "requisite", "sufficient", "optional")
 USER_OPTION_PREFIX = "user_"
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<comment>//[^\n]*|/\*.*?\*/)|"(?P<quoted>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'"""
-    r"""|(?P<sign>[=;])|(?P<word>[^\s=;"']+))""",
-    re.DOTALL,
-)
+
+def _token(signs: str) -> re.Pattern[str]:
+    return re.compile(
+        r"""\s*(?:(?P<comment>//[^\n]*|/\*.*?\*/)|"(?P<quoted>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'"""
+        rf"""|(?P<sign>[{signs}])|(?P<word>[^\s"'{signs}]+))""",
+        re.DOTALL,
+    )
+
+
+_TOKEN = _token("=;")
+_TOKEN_OF_FILE = _token("=;{}")
+"""Braces are signs only in files: in a setting they may be a part of a value without quotation marks."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
@@ -55,8 +65,34 @@ def parse_jaas(text: str) -> JaasEntry:
     tokens = list(_tokens(text))
     if not tokens:
         raise BadValue("the JAAS configuration is empty")
+    return _only_entry(tokens)
+
+
+def parse_jaas_file(text: str, section: str) -> JaasEntry | None:
+    """The one login module of a section; None if there is no such section. Raises BadValue, without values."""
+    tokens = list(_tokens(text, _TOKEN_OF_FILE))
+    while tokens:
+        name, tokens, rest = _next_section(tokens)
+        if name == section:
+            return _only_entry(tokens)
+        tokens = rest
+    return None
+
+
+def _next_section(tokens: list["_Token"]) -> tuple[str, list["_Token"], list["_Token"]]:
+    """Name and content of the first section, and what follows it."""
+    opening, closing = _Token("{", is_sign=True), _Token("}", is_sign=True)
+    if tokens[0].is_sign or opening not in tokens[1:2] or closing not in tokens:
+        raise BadValue("expected sections NAME { ... };")
+    end = tokens.index(closing)
+    if tokens[end + 1 : end + 2] != [_Token(";", is_sign=True)]:
+        raise BadValue("a section does not end with };")
+    return tokens[0].text, tokens[2:end], tokens[end + 2 :]
+
+
+def _only_entry(tokens: list["_Token"]) -> JaasEntry:
     entries = list(_entries(tokens))
-    if len(entries) > 1:
+    if len(entries) != 1:
         raise BadValue(f"expected one login module, found {len(entries)}")
     return entries[0]
 
@@ -67,11 +103,11 @@ class _Token(NamedTuple):
     is_quoted: bool = False
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str, pattern: re.Pattern[str] = _TOKEN) -> Iterator[_Token]:
     position = 0
     text = text.strip()
     while position < len(text):
-        match = _TOKEN.match(text, position)
+        match = pattern.match(text, position)
         if match is None:
             raise BadValue("a quotation mark is not closed")
         position = match.end()

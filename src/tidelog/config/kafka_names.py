@@ -93,7 +93,7 @@ _NAMES = """
     transaction.state.log.load.buffer.size
     transaction.two.phase.commit.enable unclean.leader.election.interval.ms unstable.api.versions.enable
     unstable.feature.versions.enable zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests
-    zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size zookeeper.set.acl
+    zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
     zookeeper.ssl.crl.enable zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol
 """
 

@@ -17,11 +17,11 @@ from tidelog.config.listeners import (
 from tidelog.config.sasl import SASL_PROTOCOLS, jaas_of, with_sasl_overrides
 from tidelog.config.setting import setting
 from tidelog.config.ssl import with_overrides
-from tidelog.config.zookeeper_tls import ZooKeeperTlsSettings
+from tidelog.config.zookeeper_login import ZooKeeperLoginSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class ListenerSettings(ZooKeeperTlsSettings):
+class ListenerSettings(ZooKeeperLoginSettings):
     control_plane_listener_name: str | None = setting(
         default=None,
         doc="The listener for requests of the controller; default: that between brokers (Kafka 3.9).",

@@ -1,6 +1,7 @@
 """Loader for broker settings from a server.properties file and flags; reports all mistakes at once."""
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from tidelog.config.security import guards
 from tidelog.config.setting import BadValue, settings_of
 from tidelog.config.ssl import SslSettings, split_listener_name
 from tidelog.config.thread_pools import NO_EFFECT
+from tidelog.config.zookeeper_login import KAFKA_OPTS, system_properties
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +35,13 @@ class Given(NamedTuple):
     name: str
     value: str
     place: str
-    """`file:line` or `--set`."""
+    """`file:line`, `--set` or `KAFKA_OPTS`."""
 
 
 def load_broker_settings(path: str | None, overrides: Iterable[str] = ()) -> BrokerSettings:
-    """Flags override the file; SettingsError has every mistake in both."""
+    """Flags override the file, the file `KAFKA_OPTS`; SettingsError has every mistake in them."""
     mistakes: list[str] = []
-    given = [*_from_file(path, mistakes), *_from_flags(overrides, mistakes)]
+    given = [*_from_environment(), *_from_file(path, mistakes), *_from_flags(overrides, mistakes)]
     known = _supported(given, mistakes)
     values = _parse(known, mistakes)
     originals = {name: found.value for name, found in known.items()}
@@ -49,6 +51,11 @@ def load_broker_settings(path: str | None, overrides: Iterable[str] = ()) -> Bro
     if mistakes:
         raise SettingsError(mistakes)
     return _with_one_id(settings)
+
+
+def _from_environment() -> Iterator[Given]:
+    for name, value in system_properties(os.environ):
+        yield Given(name, value, KAFKA_OPTS)
 
 
 def _from_file(path: str | None, mistakes: list[str]) -> list[Given]:
@@ -79,7 +86,7 @@ def _supported(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
     known: dict[str, Given] = {}
     for found in given:
         if found.name in declared:
-            if found.name in known and known[found.name].place != "--set" and found.place != "--set":
+            if found.name in known and not {known[found.name].place, found.place} & {"--set", KAFKA_OPTS}:
                 logger.warning("setting given twice, using the last one place=%s name=%s", found.place, found.name)
             if found.name in NO_EFFECT:
                 _warn_of_no_effect(found)

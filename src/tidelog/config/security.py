@@ -16,14 +16,12 @@ GUARDING_NAMES = frozenset(
         "alter.config.policy.class.name",
         "create.topic.policy.class.name",
         "principal.builder.class",
-        "zookeeper.set.acl",
     }
 )
 HARMLESS_VALUES: Mapping[str, frozenset[str]] = {
     "ssl.keymanager.algorithm": frozenset({"sunx509", "pkix"}),
     "ssl.protocol": frozenset({"tls", "tlsv1.2", "tlsv1.3"}),
     "ssl.trustmanager.algorithm": frozenset({"pkix"}),
-    "zookeeper.set.acl": frozenset({"false"}),
     "zookeeper.ssl.crl.enable": frozenset({"false"}),
     "zookeeper.ssl.ocsp.enable": frozenset({"false"}),
     "zookeeper.ssl.protocol": frozenset({"tls", "tlsv1.2", "tlsv1.3"}),

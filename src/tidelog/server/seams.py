@@ -55,7 +55,7 @@ def system_seams(settings: BrokerSettings) -> Seams:
         for endpoint in settings.endpoints
         if endpoint.security_protocol in TLS_PROTOCOLS
     }
-    clock, disk = SystemClock(), SystemDisk()
+    clock, disk, randomness = SystemClock(), SystemDisk(), SystemRandomness()
     turns = Turns(clock.monotonic)
     workers = ThreadWorkers("tidelog-worker", WORKER_THREADS)
     # A session that waits behind the disk reads of clients would expire.
@@ -72,14 +72,22 @@ def system_seams(settings: BrokerSettings) -> Seams:
             tls=tls.get(listener or ""),
         )
 
+    def open_session() -> Awaitable[Store]:
+        if not settings.zookeeper_connect:
+            return open_store(settings, disk, clock, store_workers)
+        # Imported here: a broker without ZooKeeper starts faster without its client.
+        from tidelog.store.zookeeper_opening import open_zookeeper_store
+
+        return open_zookeeper_store(settings, clock, store_workers, randomness)
+
     control_listener = settings.control_plane_listener
     return Seams(
         clock=clock,
         disk=disk,
         network=network_to(settings.inter_broker_listener),
-        randomness=SystemRandomness(),
+        randomness=randomness,
         workers=workers,
-        open_store=lambda: open_store(settings, disk, clock, store_workers),
+        open_store=open_session,
         large_messages=ThreadWorkers("tidelog-large-message", 1),
         store_workers=store_workers,
         tls=tls,

@@ -12,11 +12,13 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped
+from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, WatchedEvent
 
+from tidelog.store.kazoo_login import KazooLogin
 from tidelog.store.kazoo_multi_read import MultiRead
+from tidelog.store.zookeeper_login import LoginRefused
 
 T = TypeVar("T")
 
@@ -41,15 +43,25 @@ class SessionOwner(Protocol):
 
     def on_expired(self) -> None: ...
 
+    def on_login_refused(self, reason: str) -> None:
+        """`on_expired` follows."""
+        ...
+
     def on_watch_event(self, event: WatchedEvent) -> None: ...
 
 
 class KazooSession:
     def __init__(
-        self, hosts: str, session_timeout_ms: int, owner: SessionOwner, tls: Callable[[], ssl.SSLContext] | None = None
+        self,
+        hosts: str,
+        session_timeout_ms: int,
+        owner: SessionOwner,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        login: KazooLogin | None = None,
     ) -> None:
         """`tls` makes the context of each connection: certificates may be exchanged meanwhile."""
         self._owner = owner
+        self._login = login
         self._queue = _LoopQueue(asyncio.get_running_loop())
         self._handler = _LoopHandler(self._queue, tls)
         self.client = KazooClient(
@@ -124,10 +136,21 @@ class KazooSession:
         if self._is_over:
             raise ConnectionDropped("the session has expired")
         read_timeout_ms, connect_timeout_ms = self._kazoo_connect(host, address, port)
+        self._log_in()
         timeout_s = read_timeout_ms / READ_TIMEOUT_PART / 1000
         session_id = self.client._session_id
         self._queue.put(lambda: self._owner.on_connected(session_id, timeout_s))
         return read_timeout_ms, connect_timeout_ms
+
+    def _log_in(self) -> None:
+        if self._login is None:
+            return
+        try:
+            self._login.log_in(self.client._connection, self._handshake_s)
+        except LoginRefused as refused:
+            reason = f"login of {self._login.user} failed: {refused}"
+            self._queue.put(lambda: self._owner.on_login_refused(reason))
+            raise AuthFailedError(reason) from refused
 
     def _invoke(self, timeout_s: float, *request: Any) -> Any:
         return self._kazoo_invoke(min(timeout_s, self._handshake_s), *request)

@@ -25,10 +25,12 @@ from tidelog.store.interface import (
     Watch,
     WatchEvent,
 )
+from tidelog.store.kazoo_login import KazooLogin
 from tidelog.store.kazoo_session import KazooSession
 from tidelog.store.session_keeper import SessionKeeper
 from tidelog.store.tree import ROOT, check_path
 from tidelog.store.watches import WatchedAspect
+from tidelog.store.zookeeper_acls import acls_of
 from tidelog.store.zookeeper_terms import (
     KINDS,
     ROLLED_BACK_ERRORS,
@@ -61,16 +63,21 @@ class ZooKeeperStore(BaseStore):
         workers: RepeatingWorkers,
         session_timeout_ms: int,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        login: KazooLogin | None = None,
+        *,
+        sets_acls: bool = False,
     ) -> None:
         super().__init__(clock.monotonic)
         hosts, root = parse_connect(connect)
-        self._chroot = Chroot(root)
+        self._connect_text = connect
+        self._chroot = Chroot(root, sets_acls=sets_acls)
         self._clock = clock
         self._workers = workers
-        self._session = KazooSession(hosts, session_timeout_ms, self, tls)
+        self._session = KazooSession(hosts, session_timeout_ms, self, tls, login)
         self._client = self._session.client
         self._timeout_s = session_timeout_ms / 1000
         self._connected = asyncio.Event()
+        self._first_connection: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
         self._must_catch_up = False
         self._session_id = 0
@@ -87,13 +94,15 @@ class ZooKeeperStore(BaseStore):
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        login: KazooLogin | None = None,
+        sets_acls: bool = False,
     ) -> "ZooKeeperStore":
         """`connect`: host:port,host:port/chroot. The chroot is created if it is missing."""
-        store = cls(connect, clock, workers, session_timeout_ms, tls)
+        store = cls(connect, clock, workers, session_timeout_ms, tls, login, sets_acls=sets_acls)
         timeout_s = (session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms) / 1000
         store._session.start()
         try:
-            await asyncio.wait_for(store._connected.wait(), timeout_s)
+            await asyncio.wait_for(store._first_connection, timeout_s)
             await store.heartbeat()
             await store._make_chroot()
         except (TimeoutError, StoreUnavailable):
@@ -213,6 +222,8 @@ class ZooKeeperStore(BaseStore):
         self._must_catch_up = self._session_id != 0
         self._session_id, self._timeout_s = session_id, timeout_s
         self._connected.set()
+        if not self._first_connection.done():
+            self._first_connection.set_result(None)
         self._news.set()
         logger.info("connected to ZooKeeper session_id=%x session_timeout_ms=%d", session_id, timeout_s * 1000)
 
@@ -228,6 +239,13 @@ class ZooKeeperStore(BaseStore):
             self._news.set()
             logger.warning("ZooKeeper session ended session_id=%x", self._session_id)
             self.session_ended()
+
+    def on_login_refused(self, reason: str) -> None:
+        """kazoo gives up the session. A new one reads the login again."""
+        if not self._first_connection.done():
+            self._first_connection.set_exception(StoreError("", f"ZooKeeper at {self._connect_text}: {reason}"))
+        elif not self._is_ended:
+            logger.error("ZooKeeper session given up session_id=%x reason=%s", self._session_id, reason)
 
     def on_watch_event(self, event: WatchedEvent) -> None:
         kind = KINDS.get(event.type)
@@ -326,8 +344,16 @@ class ZooKeeperStore(BaseStore):
             raise SessionExpired
 
     async def _make_chroot(self) -> None:
+        root = self._chroot.prefix
+        # Asked first: whoever may use the chroot need not be allowed to create nodes beside it.
+        if not root or await self._answer(root, self._session.ask(lambda: self._client.exists_async(root), bool)):
+            return
         for path in self._chroot.ancestors():
+            acl = acls_of(path, is_secure=self._chroot.sets_acls)
             try:
-                await self._answer(path, self._session.ask(lambda: self._client.create_async(path), str))  # noqa: B023
+                await self._answer(
+                    path,
+                    self._session.ask(lambda: self._client.create_async(path, acl=acl), str),  # noqa: B023
+                )
             except NodeExists:
                 continue

@@ -26,6 +26,7 @@ from tidelog.store.interface import (
     WatchKind,
 )
 from tidelog.store.tree import ROOT, StoredNode, check_path
+from tidelog.store.zookeeper_acls import acls_of
 
 MAX_REQUEST_BYTES = 1_048_575
 """ZooKeeper's default of jute.maxbuffer; a larger request would close the connection."""
@@ -41,6 +42,10 @@ ERRORS: dict[type[Exception], type[StoreError]] = {
     kazoo_errors.ConnectionLoss: StoreUnavailable,
     kazoo_errors.ConnectionClosedError: StoreUnavailable,
     kazoo_errors.OperationTimeoutError: StoreUnavailable,
+}
+REFUSALS: dict[type[Exception], str] = {
+    kazoo_errors.NoAuthError: "its ACL is for another user than the one of this broker's login",
+    kazoo_errors.InvalidACLError: "zookeeper.set.acl=true needs a login, and the server knows of none here",
 }
 ROLLED_BACK_ERRORS = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 """Results of the operations before and after the one that failed."""
@@ -67,8 +72,13 @@ def parse_connect(connect: str) -> tuple[str, str]:
 class Chroot:
     """Path prefix of all nodes of one cluster; empty without a chroot."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, *, sets_acls: bool = False) -> None:
         self._prefix = prefix
+        self.sets_acls = sets_acls
+
+    @property
+    def prefix(self) -> str:
+        return self._prefix
 
     def full(self, path: str) -> str:
         return path if not self._prefix else self._prefix + path.rstrip("/")
@@ -86,7 +96,8 @@ class Chroot:
         path = self.full(operation.path)
         match operation:
             case Create():
-                transaction.create(path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequential)
+                acl = acls_of(operation.path, is_secure=self.sets_acls)
+                transaction.create(path, operation.data, acl, operation.ephemeral, operation.sequential)
             case Set():
                 transaction.set_data(path, operation.data, operation.version)
             case Delete():
@@ -123,6 +134,8 @@ def node_or_none(found: Node | BaseException) -> Node | None:
 
 
 def translated(error: Exception, path: str) -> StoreError:
+    if (refusal := REFUSALS.get(type(error))) is not None:
+        return StoreError(path, f"ZooKeeper refuses access: {refusal}")
     error_class = ERRORS.get(type(error))
     return error_class(path) if error_class else StoreError(path, f"ZooKeeper answered {error!r}")
 
