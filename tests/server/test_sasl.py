@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.server.harness import Client, World, fetch_request
+from tests.siege import sasl_fuzz
 from tidelog.client.network.connection import ClientConnection
 from tidelog.client.network.in_flight import LoginFailed
 from tidelog.client.network.login import ClientLogin, Credentials, LoginNetwork
@@ -450,6 +451,14 @@ def test_connections_that_never_log_in_are_closed() -> None:
         await client.create_topic("t")
 
     with_sasl(scenario)
+
+
+def test_mutated_logins_break_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The long form is `python -m tests.siege.sasl_fuzz`."""
+    verdict = asyncio.run(sasl_fuzz.besiege(tmp_path / "first", 200))
+    assert (verdict.failures, verdict.left_open, verdict.intruders) == ([], 0, 0)
+    monkeypatch.setattr(sasl_fuzz, "WRONG", sasl_fuzz.PASSWORD)
+    assert asyncio.run(sasl_fuzz.besiege(tmp_path / "second", 500)).intruders > 0  # they would be noticed
 
 
 def test_a_large_request_before_the_login_closes_the_connection() -> None:

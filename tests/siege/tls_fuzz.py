@@ -143,20 +143,20 @@ async def besiege(directory: Path, certificate: Certificate, connections: int) -
         security_inter_broker_protocol="SSL",
         **certificate.ssl_settings,  # type: ignore[arg-type]
     )
-    failures = _Failures()
+    failures = Failures()
     logging.getLogger("tidelog").addHandler(failures)
     broker = await Broker.start(settings)
     try:
         port = int(broker.advertised_address.rpartition(":")[2])
         tolerated = await attack(port, certificate.authority, connections)
-        left_open = await _left_open(broker)
+        left_open = await left_open_connections(broker)
         return Verdict(connections, tolerated, left_open, failures.lines)
     finally:
         await broker.stop()
         logging.getLogger("tidelog").removeHandler(failures)
 
 
-class _Failures(logging.Handler):
+class Failures(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.lines: list[str] = []
@@ -165,7 +165,7 @@ class _Failures(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-async def _left_open(broker: Broker) -> int:
+async def left_open_connections(broker: Broker) -> int:
     """Connections that are still there after a while."""
     own = 2  # to itself, as controller and as broker
     for _ in range(100):

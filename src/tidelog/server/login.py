@@ -17,7 +17,7 @@ from tidelog.server.audit_log import AuditLog
 from tidelog.server.session import USER, Principal, Session
 
 MAX_PENDING_LOGINS = 1000
-"""Connections that have not logged in. A further one replaces the oldest: it had time to log in."""
+"""Connections that have not logged in. A further one replaces the oldest of the host that has the most of them."""
 
 LOGIN_TIMEOUT_S = 30.0
 """A connection that has not logged in after this time is closed."""
@@ -54,19 +54,33 @@ class Logins:
         self.delayed_failures = 0
         self._pending: dict[Login, float] = {}
         """With their start, oldest first."""
+        self._by_host: dict[str, dict[Login, None]] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
 
     def begin(self, peer: Peer, listener: SaslListener) -> "Login":
         if len(self._pending) >= MAX_PENDING_LOGINS:
-            next(iter(self._pending)).close("too many connections have not logged in")
+            self._close_one()
         login = Login(peer, listener, self)
         self._pending[login] = self.clock.monotonic()
+        self._by_host.setdefault(login.host, {})[login] = None
         return login
 
     def end(self, login: "Login") -> None:
-        self._pending.pop(login, None)
+        if self._pending.pop(login, None) is None:
+            return
+        of_host = self._by_host[login.host]
+        del of_host[login]
+        if not of_host:
+            del self._by_host[login.host]
+
+    def _close_one(self) -> None:
+        """Not simply the oldest: one host that opens many would push out slow logins of all others."""
+        most = max(self._by_host.values(), key=len)
+        oldest = next(iter(most))
+        self.end(oldest)
+        oldest.close("too many connections have not logged in")
 
     def close_late(self, now: float) -> None:
         """Close connections that have not logged in for LOGIN_TIMEOUT_S."""
@@ -104,6 +118,10 @@ class Login:
         if api_key == API_VERSIONS_KEY and int.from_bytes(frame[2:4], "big") in API_KEYS[API_VERSIONS_KEY].versions:
             core.on_api_versions()
         return True
+
+    @property
+    def host(self) -> str:
+        return self._peer.channel.peer_host
 
     # Requests
 
@@ -183,7 +201,7 @@ class Login:
 
     def _log_failure(self, reason: str) -> None:
         self._logins.audit.login_failed(
-            host=self._peer.channel.peer_host,
+            host=self.host,
             listener=self._listener.name,
             mechanism=self._core.mechanism,
             user=self._core.user,
