@@ -18,6 +18,7 @@ from tidelog.client.network.login import ClientLogin, Credentials, LoginNetwork
 from tidelog.errors import (
     DuplicateResource,
     IllegalSaslState,
+    InvalidRequest,
     ResourceNotFound,
     SaslAuthenticationFailed,
     UnacceptableCredential,
@@ -35,6 +36,12 @@ from tidelog.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     UserName,
+)
+from tidelog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
 )
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -64,6 +71,7 @@ SETTINGS: dict[str, object] = {
         ' required unsecuredValidatorAllowableClockSkewMs="0";',
     },
 }
+BROKER_RESOURCE, SET_CONFIG, DELETE_CONFIG = 4, 0, 1
 GOOD, BAD = plain_message("alice", "sesame"), plain_message("alice", "wrong")
 
 
@@ -448,6 +456,37 @@ def test_connections_that_never_log_in_are_closed() -> None:
         assert len(broker.acceptor.logins) == MAX_PENDING_LOGINS
         late = await world.connect()
         assert (await log_in(late)).error_code == 0
+        await client.create_topic("t")
+
+    with_sasl(scenario)
+
+
+def test_mechanisms_of_a_listener_change_at_run_time() -> None:
+    async def scenario(world: World, broker: Broker, client: Client) -> None:
+        async def alter(value: str | None) -> int:
+            operation = SET_CONFIG if value is not None else DELETE_CONFIG
+            change = AlterableConfig("listener.name.sasl_plaintext.sasl.enabled.mechanisms", operation, value)
+            resource = AlterConfigsResource(BROKER_RESOURCE, str(broker.broker_id), [change])
+            request = IncrementalAlterConfigsRequest([resource])
+            answer = await client.ask(request, 1, IncrementalAlterConfigsResponse)
+            await asyncio.sleep(1.5)
+            return answer.responses[0].error_code
+
+        async def offered() -> list[str]:
+            other = await world.connect()
+            return list((await handshake(other, "NONE")).mechanisms)
+
+        await log_in(client)
+        assert await alter("PLAIN,SCRAM-SHA-512") == 0
+        assert await offered() == ["PLAIN", "SCRAM-SHA-512"]
+        assert await alter("SCRAM-SHA-512") == InvalidRequest.code  # brokers log in to each other by PLAIN
+        assert await offered() == ["PLAIN", "SCRAM-SHA-512"]
+        assert await alter(None) == 0
+        assert await offered() == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+        late = await world.connect()
+        await handshake(late, "OAUTHBEARER")
+        token = oauthbearer_message(unsecured_token("bob", world.clock.now_ms()))
+        assert (await authenticate(late, token)).error_code == 0
         await client.create_topic("t")
 
     with_sasl(scenario)

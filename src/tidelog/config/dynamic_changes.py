@@ -6,6 +6,7 @@ from dataclasses import replace
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.consistency import contradictions
 from tidelog.config.resolution import topic_defaults
+from tidelog.config.sasl import OAUTHBEARER, split_sasl_name
 from tidelog.config.setting import BadValue, settings_of
 from tidelog.config.thread_pools import REMOTE_THREAD_POOLS, THREAD_POOLS
 from tidelog.errors import InvalidConfig, InvalidRequest
@@ -32,6 +33,8 @@ def check_dynamic_change(current: BrokerSettings, changed: Mapping[str, str], *,
     for name, message in contradictions(wanted):
         if name not in before:
             raise InvalidRequest(f"{name} {message}")
+    if any(split_sasl_name(name) is not None for name in of_listeners):
+        _reject_unless_allowed(_check_new_mechanisms, current, wanted)
     for name in changed:
         check = _CHECKS.get(name)
         if check is not None:
@@ -49,6 +52,15 @@ def _reject_unless_allowed(check: Check, current: BrokerSettings, wanted: Broker
         check(current, wanted)
     except BadValue as error:
         raise InvalidRequest(f"Invalid dynamic configuration: {error}") from error
+
+
+def _check_new_mechanisms(current: BrokerSettings, wanted: BrokerSettings) -> None:
+    for endpoint in wanted.sasl_endpoints:
+        listener = endpoint.listener_name
+        new = set(wanted.for_listener(listener).sasl_enabled_mechanisms)
+        if OAUTHBEARER in new - set(current.for_listener(listener).sasl_enabled_mechanisms):
+            # Its keys are fetched before the first connection is accepted.
+            raise BadValue(f"{OAUTHBEARER} cannot be enabled dynamically for existing listener {listener}")
 
 
 def _check_connections(_: BrokerSettings, wanted: BrokerSettings) -> None:

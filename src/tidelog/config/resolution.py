@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 from tidelog.config import group, topic
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.coordinators import CoordinatorSettings
+from tidelog.config.dynamic_sasl import sasl_changes, usable_sasl_changes, validate_sasl_changes
 from tidelog.config.group import ConsumerGroupSettings, bounds, check_group_settings, group_defaults
 from tidelog.config.kafka_names import is_read_only_in_kafka, is_unsupported_kafka_name
 from tidelog.config.overrides import parse_overrides
+from tidelog.config.sasl import JAAS_CONFIG, split_sasl_name
 from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
 from tidelog.config.ssl import split_listener_name, ssl_setting_names
 from tidelog.config.topic import TopicSettings, check_topic_settings
@@ -78,6 +80,7 @@ def effective_broker_settings(static: BrokerSettings, dynamic: DynamicBrokerConf
     if not stored:
         return static
     of_listeners = {name: text for name, text in dynamic.per_broker.items() if split_listener_name(name) is not None}
+    of_listeners |= usable_sasl_changes(dynamic.per_broker)
     overrides = {**static.listener_overrides, **of_listeners} if of_listeners else static.listener_overrides
     return replace(static, **_usable(settings_of(BrokerSettings), stored), listener_overrides=overrides)
 
@@ -139,11 +142,14 @@ def validate_dynamic_broker_configs(overrides: Mapping[str, str], *, for_one_bro
         (name for name in overrides if name in ssl_setting_names()),
         "These security configs can be dynamically updated only per-listener using the listener prefix",
     )
-    overrides = {name: text for name, text in overrides.items() if name not in of_listeners}
+    validate_sasl_changes(overrides, for_one_broker=for_one_broker)
+    of_sasl = sasl_changes(overrides)
+    overrides = {name: text for name, text in overrides.items() if name not in of_listeners and name not in of_sasl}
     _reject(
         (name for name in overrides if _is_read_only(declared.get(name), name)),
         "Cannot update these configs dynamically",
     )
+    _reject((name for name in overrides if name == JAAS_CONFIG), "Cannot update these configs dynamically")
     _reject((name for name in overrides if is_unsupported_kafka_name(name)), "Not supported")
     _reject((name for name in overrides if name not in declared), "Unknown broker configs")
     for name, text in overrides.items():
@@ -202,7 +208,7 @@ def describe_broker(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> li
     """All settings of a broker, for DescribeConfigs."""
     settings = effective_broker_settings(static, dynamic)
     layers = _layers(static, dynamic)
-    return [
+    described = [
         _described(
             setting,
             setting.text(getattr(settings, setting.attribute)),
@@ -211,6 +217,32 @@ def describe_broker(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> li
         )
         for setting in settings_of(BrokerSettings).values()
     ]
+    return described + [_described_of_listener(static, dynamic, name) for name in sorted(settings.listener_overrides)]
+
+
+def _described_of_listener(static: BrokerSettings, dynamic: DynamicBrokerConfigs, name: str) -> DescribedSetting:
+    """A setting with a listener's prefix. Kafka describes those that are set."""
+    of_tls, of_sasl = split_listener_name(name), split_sasl_name(name)
+    setting_name = of_tls[1] if of_tls is not None else of_sasl.setting if of_sasl is not None else name
+    setting = settings_of(BrokerSettings).get(setting_name)
+    is_sensitive = setting is None or setting.is_sensitive  # also login modules, which are no setting by themselves
+    layers = (
+        (ConfigSource.DYNAMIC_BROKER_CONFIG, dynamic.per_broker),
+        (ConfigSource.STATIC_BROKER_CONFIG, static.listener_overrides),
+    )
+    synonyms = tuple(
+        Synonym(name, None if is_sensitive else values[name], source) for source, values in layers if name in values
+    )
+    return DescribedSetting(
+        name=name,
+        value=synonyms[0].value,
+        source=synonyms[0].source,
+        synonyms=synonyms,
+        is_sensitive=is_sensitive,
+        is_read_only=False,
+        type=ConfigType.PASSWORD if setting is None else setting.type,
+        documentation="" if setting is None else setting.documentation,
+    )
 
 
 def describe_cluster_defaults(dynamic: DynamicBrokerConfigs) -> list[DescribedSetting]:

@@ -73,8 +73,9 @@ class Acceptor:
             ) from error
 
     def reconfigure(self, settings: BrokerSettings) -> None:
-        """New connections get the limits and certificates of the new settings."""
+        """New connections get the limits, certificates and mechanisms of the new settings."""
         self.registry.reconfigure(settings)
+        self._sasl.reconfigure(settings)
         for name, tls in self._tls.items():
             tls.reconfigure(settings.for_listener(name))
 

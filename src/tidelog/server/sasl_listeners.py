@@ -1,10 +1,12 @@
 """SASL mechanisms of the listeners, made of settings."""
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from tidelog.config.broker import BrokerSettings
-from tidelog.config.sasl import OAUTHBEARER, PLAIN
+from tidelog.config.sasl import OAUTHBEARER, PLAIN, check_mechanism
+from tidelog.config.setting import BadValue
 from tidelog.runtime.randomness import Randomness
 from tidelog.sasl.exchange import ServerExchange
 from tidelog.sasl.oauthbearer import ClaimRules, OAuthBearerServer, TokenValidator, UnsecuredValidator, unsecured_rules
@@ -15,6 +17,8 @@ from tidelog.sasl.signed_tokens import SignedTokenValidator
 from tidelog.server.login import SaslListener
 from tidelog.server.token_keys import TokenKeys
 from tidelog.server.user_credentials import UserCredentials
+
+logger = logging.getLogger(__name__)
 
 
 class SaslListeners:
@@ -27,10 +31,25 @@ class SaslListeners:
         self.scram_secret = b""
         """Of the cluster. Set before the first login."""
         self.token_keys: list[TokenKeys] = []
-        self._listeners = {name: self._make(name) for name in (each.listener_name for each in settings.sasl_endpoints)}
+        self._bearers: dict[str, Callable[[], ServerExchange]] = {}
+        """Exchanges of OAUTHBEARER by listener: those of the start, whose keys are known."""
+        names = [each.listener_name for each in settings.sasl_endpoints]
+        for name in names:
+            if OAUTHBEARER in settings.for_listener(name).sasl_enabled_mechanisms:
+                self._bearers[name] = self._bearer(name)
+        self._listeners = {name: self._make(name) for name in names}
 
     def get(self, name: str) -> SaslListener | None:
         return self._listeners.get(name)
+
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """New connections get what the new settings say."""
+        previous, self._settings = self._settings, settings
+        try:
+            self._listeners = {name: self._make(name) for name in self._listeners}
+        except BadValue as error:
+            self._settings = previous
+            logger.error("cannot use changed SASL settings, keeping previous ones reason=%s", error)
 
     def _make(self, name: str) -> SaslListener:
         settings = self._settings.for_listener(name)
@@ -44,18 +63,23 @@ class SaslListeners:
 
     def _mechanism(self, listener: str, mechanism: str) -> Mechanism:
         settings = self._settings.for_mechanism(listener, mechanism)
+        check_mechanism(mechanism, settings, self._settings.jaas(listener, mechanism))
         return Mechanism(self._begin(listener, mechanism), settings.connections_max_reauth_ms)
 
     def _begin(self, listener: str, mechanism: str) -> Callable[[], ServerExchange]:
-        jaas = self._settings.jaas(listener, mechanism)
         if mechanism == PLAIN:
+            jaas = self._settings.jaas(listener, mechanism)
             return partial(PlainServer, {} if jaas is None else jaas.users)
         if mechanism == OAUTHBEARER:
-            options: Mapping[str, str] = {} if jaas is None else jaas.options
-            return partial(
-                OAuthBearerServer, self._validator(self._settings.for_mechanism(listener, mechanism), options)
-            )
+            if listener not in self._bearers:
+                raise BadValue(f"{OAUTHBEARER} was not enabled for listener {listener} at the start")
+            return self._bearers[listener]
         return partial(self._begin_scram, mechanism)
+
+    def _bearer(self, listener: str) -> Callable[[], ServerExchange]:
+        jaas = self._settings.jaas(listener, OAUTHBEARER)
+        options: Mapping[str, str] = {} if jaas is None else jaas.options
+        return partial(OAuthBearerServer, self._validator(self._settings.for_mechanism(listener, OAUTHBEARER), options))
 
     def _begin_scram(self, name: str) -> ScramServer:
         mechanism = SCRAM_MECHANISMS[name]
