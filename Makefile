@@ -58,8 +58,8 @@ check: $(DEV) ## Formatting, lint, types and layers
 format: $(DEV) ## Format the code and apply safe fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three minutes; CLUSTER=1, MOVES=1, GROUPS=1, SPARK=1: only these)
-	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(CLUSTER),--part cluster) $(if $(MOVES),--part moves) $(if $(GROUPS),--part coordinators) $(if $(SPARK),--part spark)
+bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three minutes; CLUSTER=1, MOVES=1, GROUPS=1, TLS=1, SPARK=1: only these)
+	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(CLUSTER),--part cluster) $(if $(MOVES),--part moves) $(if $(GROUPS),--part coordinators) $(if $(TLS),--part tls) $(if $(SPARK),--part spark)
 
 compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka
 	@$(BIN)/python -m compat.run

@@ -115,6 +115,8 @@ QUICK = Sizes(
         "group-start",
         "group-failover",
         "transactions",
+        "tls-one-broker",
+        "tls-cluster",
         "spark-start",
         "spark-1",
         "spark-2",

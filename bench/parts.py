@@ -16,6 +16,8 @@ from bench.spark_data import KEY_BYTES, RECORDS_PER_BATCH, VALUE_BYTES
 from bench.spark_measures import spark_measures
 from bench.spark_peers import TITLES as SPARK_TITLES
 from bench.spark_workloads import spark_scenarios
+from bench.tls_measures import tls_measures
+from bench.tls_workloads import tls_scenarios
 from bench.workloads import one_broker_scenarios
 
 ABOUT_CLUSTERS = """
@@ -53,6 +55,12 @@ start of a query by itself. The latency of a record is the time from its product
 Python.
 """
 
+ABOUT_TLS = """
+Certificates with keys on the curve P-256, TLS 1.3, the host name checked; between brokers certificates on both sides.
+The client is confluent-kafka in a process of its own, the same for both; its work limits the rate more than in the
+other parts. CPU is that of the brokers alone. Neither broker has kernel TLS or sendfile here.
+"""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -80,6 +88,7 @@ PARTS = {
             coordinator_scenarios,
             needs_librdkafka=False,
         ),
+        Part("tls", "performance-tls.png", ABOUT_TLS, tls_measures, tls_scenarios, needs_librdkafka=False),
         Part(
             "spark",
             "performance-spark.png",

@@ -62,7 +62,7 @@ def test_the_page_names_every_measure_every_failure_and_the_notes() -> None:
     one.failures.append("round 1, kafka, growth, connections: 1: it stopped")
     three.failures.append("round 2, tidelog, failover, start: it slept")
     page = report.page(
-        {"one-broker": one} | dict.fromkeys(("cluster", "moves", "coordinators", "spark"), three),
+        {"one-broker": one} | dict.fromkeys(("cluster", "moves", "coordinators", "tls", "spark"), three),
         "## What holds it back\n",
     )
     assert all(measure.title in page for measure in measures_for(one.sizes))
