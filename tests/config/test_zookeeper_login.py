@@ -44,6 +44,14 @@ def test_the_login_is_a_section_of_the_jaas_file(jaas_file: Path) -> None:
     assert load_broker_settings(None, [*given, "zookeeper.sasl.clientconfig=None"]).zookeeper_user is None
 
 
+def test_a_password_that_others_can_read_is_a_warning(jaas_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    given = [CONNECT, f"java.security.auth.login.config={jaas_file}"]
+    for mode, lines in ((0o600, 0), (0o640, 1)):
+        jaas_file.chmod(mode)
+        load_broker_settings(None, given)
+        assert len([each for each in caplog.messages if "can be read by others" in each]) == lines
+
+
 def test_the_jaas_file_is_named_in_kafka_opts(jaas_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_OPTS", f"-Xmx1g '-Djava.security.auth.login.config={jaas_file}' -Dfoo=bar")
     assert load_broker_settings(None, [CONNECT]).zookeeper_user == ("kafka", "hunter2")

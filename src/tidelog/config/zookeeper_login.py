@@ -3,13 +3,19 @@
 Kafka takes the login from its Java machine: a JAAS file named by a system property, which `KAFKA_OPTS` passes on.
 """
 
+import logging
+import os
 import shlex
+import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tidelog.config.jaas import DIGEST_MODULE, JaasEntry, parse_jaas, parse_jaas_file
 from tidelog.config.setting import BadValue, ConfigType, setting
 from tidelog.config.zookeeper_tls import ZooKeeperTlsSettings
+
+logger = logging.getLogger(__name__)
 
 KAFKA_OPTS = "KAFKA_OPTS"
 JAAS_FILE = "java.security.auth.login.config"
@@ -81,6 +87,14 @@ def check_zookeeper_login(settings: ZooKeeperLoginSettings) -> None:
             f" {settings.zookeeper_sasl_clientconfig} of the JAAS file in {JAAS_FILE}, or zookeeper.sasl.jaas.config)"
             " or a certificate (zookeeper.ssl.keystore.location)"
         )
+    if settings.zookeeper_user is not None and not settings.zookeeper_sasl_jaas_config:
+        _warn_if_readable(settings.java_security_auth_login_config or "")
+
+
+def _warn_if_readable(path: str) -> None:
+    with suppress(OSError):
+        if os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            logger.warning("password can be read by others; protect it with chmod 600 file=%s", path)
 
 
 def system_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
