@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.exceptions import ConnectionDropped
+from kazoo.protocol.serialization import ReplyHeader
 from kazoo.security import ACL, Id, Permissions
 
 from tests.store.zookeeper import Proxy, ZooKeeperWithLogin, running_zookeeper
@@ -16,6 +18,7 @@ from tidelog.runtime.randomness import SystemRandomness
 from tidelog.runtime.workers import ThreadWorkers
 from tidelog.server.broker import Broker, CannotStart
 from tidelog.store.interface import Create, StoreError, StoreUnavailable
+from tidelog.store.kazoo_login import KazooLogin
 from tidelog.store.zookeeper import ZooKeeperStore
 from tidelog.store.zookeeper_acls import acls_of
 from tidelog.store.zookeeper_login import DigestMd5Client, LoginRefused, ZooKeeperLogin
@@ -93,6 +96,40 @@ def test_a_strange_challenge_is_refused(challenge: bytes) -> None:
         client.respond(challenge)
     with pytest.raises(LoginRefused):
         client.check_proof(b"rspauth=")
+
+
+class FakeConnection:
+    """Answers each request of kazoo's connection with an error code, or loses the connection."""
+
+    def __init__(self, error: int | None, xid: int | None = None) -> None:
+        self._error, self._xid = error, xid
+
+    def _submit(self, _request: object, _timeout_s: float, xid: int) -> None:
+        self._xid = self._xid or xid
+
+    def _read_header(self, _timeout_s: float) -> tuple[ReplyHeader, bytes, int]:
+        if self._error is None:
+            raise ConnectionDropped
+        return ReplyHeader(self._xid, 0, self._error), b"\xff\xff\xff\xff", 0
+
+
+@pytest.mark.parametrize(
+    ("connection", "raised"),
+    [
+        (FakeConnection(None), ConnectionDropped),
+        (FakeConnection(0, xid=77), ConnectionDropped),
+        (FakeConnection(-115), LoginRefused("wrong user name or password")),
+        (FakeConnection(-124), LoginRefused("wrong user name or password")),
+        (FakeConnection(-1), LoginRefused("the server answered error -1")),
+        (FakeConnection(-9999), LoginRefused("the server answered error -9999")),
+        (FakeConnection(0), LoginRefused("the server knows no logins by SASL: its JAAS file needs a section Server")),
+    ],
+)
+def test_a_lost_connection_is_no_refusal(connection: FakeConnection, raised: Any) -> None:
+    login = KazooLogin(ZooKeeperLogin("kafka", "hunter2"), bytes)
+    with pytest.raises((ConnectionDropped, LoginRefused)) as found:
+        login.log_in(connection, 1.0)
+    assert found.type is raised or str(found.value) == str(raised)
 
 
 def test_the_password_of_a_login_is_not_shown() -> None:
@@ -201,8 +238,10 @@ def test_a_failed_login_is_one_clear_sentence(secured: ZooKeeper, user: str, pas
 
 def test_a_server_that_wants_a_login_and_a_broker_without_one(secured: ZooKeeper) -> None:
     async def scenario() -> None:
-        with pytest.raises(StoreError):
-            async with session(f"{secured.connect_string}/x", None, zookeeper_connection_timeout_ms=1000):
+        with pytest.raises(
+            StoreError, match="refuses access: the server serves only those that log in; name a JAAS file"
+        ):
+            async with session(f"{secured.connect_string}/x", None):
                 pass
 
     run(scenario)

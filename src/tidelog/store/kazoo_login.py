@@ -6,14 +6,12 @@ Not kazoo's own, which takes a server that dies meanwhile for a refusal, and ask
 from collections.abc import Callable
 from typing import Any
 
-from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionClosedRequireSaslError
 from kazoo.protocol.serialization import SASL
 
 from tidelog.store.zookeeper_login import NONCE_BYTES, DigestMd5Client, LoginRefused, ZooKeeperLogin
 
-SESSION_CLOSED_REQUIRES_SASL = -124
-"""Of ZooKeeper 3.6, with sessionRequireClientSASLAuth; kazoo does not know it."""
-WRONG_PASSWORD_ERRORS = (AuthFailedError.code, SESSION_CLOSED_REQUIRES_SASL)
+WRONG_PASSWORD_ERRORS = (AuthFailedError.code, SessionClosedRequireSaslError.code)
 
 
 class KazooLogin:
@@ -42,6 +40,6 @@ def _exchange(connection: Any, token: bytes, timeout_s: float, xid: int) -> byte
     if header.err in WRONG_PASSWORD_ERRORS:
         raise LoginRefused("wrong user name or password")
     if header.err:
-        raise LoginRefused(f"the server answered {EXCEPTIONS[header.err]()!r}")
+        raise LoginRefused(f"the server answered error {header.err}")
     answer, _ = SASL.deserialize(buffer, offset)
     return bytes(answer or b"")

@@ -45,6 +45,9 @@ ERRORS: dict[type[Exception], type[StoreError]] = {
 }
 REFUSALS: dict[type[Exception], str] = {
     kazoo_errors.NoAuthError: "its ACL is for another user than the one of this broker's login",
+    kazoo_errors.SessionClosedRequireSaslError: (
+        "the server serves only those that log in; name a JAAS file in java.security.auth.login.config"
+    ),
     kazoo_errors.InvalidACLError: "zookeeper.set.acl=true needs a login, and the server knows of none here",
 }
 ROLLED_BACK_ERRORS = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
