@@ -34,6 +34,13 @@ partition), `kafka_server_replicamanager_underminisrpartitioncount` above 0 (ack
 which says of each replica why it is out and what lets it back. [failover.md](failover.md) shows the same story in the
 log.
 
+Times of requests (`kafka_network_requestmetrics_...`): a request arrives when its last byte was read, and its total
+time ends with its encoded response. The local time ends when it is answered or has to wait; the remote time is the
+wait: for replicas (`acks=all`), for records (a fetch, at most `fetch.max.wait.ms`), for a disk, for another broker.
+Kafka's times of queues (`RequestQueueTimeMs`, `ResponseQueueTimeMs`) are missing since there are no such queues, and
+`ResponseSendTimeMs` since the kernel sends. For percentiles over several brokers use `tidelog_request_time_seconds`:
+`histogram_quantile(0.99, sum by (request, le) (rate(tidelog_request_time_seconds_bucket[1m])))`.
+
 | metric | kind | labels | what it tells | Kafka's name |
 |---|---|---|---|---|
 """

@@ -3,12 +3,15 @@
 import asyncio
 import urllib.error
 import urllib.request
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from tidelog.client.admin.admin import Admin
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp
 from tidelog.client.routing.cluster import Cluster
+from tidelog.console.broker_latencies import Histograms, histograms_of
 from tidelog.errors import KafkaError
 from tidelog.types import BrokerId
 
@@ -28,23 +31,31 @@ COUNTERS = {
 """Counters without labels, summed over all brokers."""
 
 
+class Reading(NamedTuple):
+    """What the pages of all brokers told at one time."""
+
+    counters: Mapping[str, float]
+    histograms: Mapping[BrokerId, Histograms]
+    """Of brokers that answered."""
+
+
 class BrokerMetrics:
     def __init__(self) -> None:
         self.urls: dict[BrokerId, str | None] = {}
         """Pages of the brokers; None for a broker that has none."""
 
-    async def counters(self, cluster: Cluster) -> dict[str, float]:
+    async def read(self, cluster: Cluster) -> Reading:
         live = cluster.metadata.brokers
         self.urls = {broker_id: url for broker_id, url in self.urls.items() if broker_id in live}
         for broker_id in live.keys() - self.urls.keys():
             self.urls[broker_id] = await _find_url(cluster, broker_id)
-        urls = [url for url in self.urls.values() if url]
-        pages = await asyncio.gather(*(asyncio.to_thread(_read, url) for url in urls))
-        found: dict[str, float] = {}
-        for name, value in (each for page in pages for each in _unlabelled(page)):
-            if name in COUNTERS:
-                found[COUNTERS[name]] = found.get(COUNTERS[name], 0.0) + value
-        return found
+        urls = {broker_id: url for broker_id, url in self.urls.items() if url}
+        pages = await asyncio.gather(*(asyncio.to_thread(_read, url) for url in urls.values()))
+        lines = {broker_id: page.splitlines() for broker_id, page in zip(urls, pages, strict=True) if page}
+        counters: dict[str, float] = {}
+        for name, value in (each for page in lines.values() for each in _unlabelled(page)):
+            counters[COUNTERS[name]] = counters.get(COUNTERS[name], 0.0) + value
+        return Reading(counters, {broker_id: histograms_of(page) for broker_id, page in lines.items()})
 
 
 async def _find_url(cluster: Cluster, broker_id: BrokerId) -> str | None:
@@ -68,9 +79,9 @@ def _read(url: str) -> str:
         return ""
 
 
-def _unlabelled(page: str) -> list[tuple[str, float]]:
+def _unlabelled(lines: Iterable[str]) -> list[tuple[str, float]]:
     found = []
-    for line in page.splitlines():
+    for line in lines:
         name, _, value = line.partition(" ")
         if name in COUNTERS:
             with suppress(ValueError):  # a page of somebody else

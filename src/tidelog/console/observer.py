@@ -15,6 +15,7 @@ from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp, reason_of
 from tidelog.client.routing.cluster import Cluster
+from tidelog.console.broker_latencies import BrokerLatencies
 from tidelog.console.broker_metrics import BrokerMetrics
 from tidelog.console.group_events import GroupWatch
 from tidelog.console.round_trips import round_trips_s
@@ -48,7 +49,8 @@ class Observer:
         """Why the cluster does not answer; None if it does."""
         self._metrics = metrics
         self._rates = Rates()
-        self._latencies = Latencies()
+        self._round_trips = Latencies()
+        self._latencies = BrokerLatencies()
         self._groups = GroupWatch()
         self._group_admin = GroupAdmin(cluster, timeout_s=GROUPS_TIMEOUT_S)
         self._pages: set[asyncio.Queue[bytes | None]] = set()
@@ -133,17 +135,20 @@ class Observer:
     async def sample(self) -> None:
         """Values for the charts, and events of groups."""
         snapshot, cluster = self.snapshot, self.cluster
-        counters = await self._record_counts() | await self._metrics.counters(cluster)
+        reading = await self._metrics.read(cluster)
+        counters = await self._record_counts() | dict(reading.counters)
         for seconds in await round_trips_s(cluster):
-            self._latencies.add(now_ms(), seconds)
+            self._round_trips.add(now_ms(), seconds)
         at_ms = now_ms()
+        self._latencies.add(at_ms, reading.histograms)
         partitions = snapshot.partitions.values()
         values = self._rates.of(at_ms, counters) | {
             "under_replicated": float(sum(found.is_under_replicated for found in partitions)),
             "leaderless": float(sum(found.leader is None for found in partitions)),
             "brokers_down": float(sum(not found.is_up for found in snapshot.brokers.values())),
         }
-        values |= {f"round_trip_{name}": value for name, value in self._latencies.percentiles(at_ms).items()}
+        values |= {f"round_trip_{name}": value for name, value in self._round_trips.percentiles(at_ms).items()}
+        values |= self._latencies.percentiles()
         self.samples.add(at_ms, values)
         charted = {name: round(value, 3) for name, value in values.items() if "/" not in name}
         self._publish("sample", {"at_ms": at_ms, "values": charted})

@@ -6,6 +6,7 @@ are therefore appended, and replicated, together.
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Mapping
 from functools import partial
@@ -20,9 +21,10 @@ from tidelog.quotas.connection_rates import ConnectionRates
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import HANDSHAKE_FAILED, Channel, FramePart
-from tidelog.server.dispatch import Dispatcher, Outcome, RequestContext, Route, UnsupportedRequest
+from tidelog.server.dispatch import Dispatcher, RequestContext, Route, UnsupportedRequest
 from tidelog.server.login import Login
 from tidelog.server.peer_error_log import PeerErrorLog
+from tidelog.server.request_times import BOUNDS_S
 from tidelog.server.session import Session
 
 logger = logging.getLogger(__name__)
@@ -51,7 +53,11 @@ PRODUCE, FETCH = 0, 1
 class _Slot:
     """Position of one response in the order of requests."""
 
-    __slots__ = ("held_bytes", "is_ready", "outcome", "parts")
+    __slots__ = ("began_s", "held_bytes", "is_ready", "outcome", "parts", "waits_since_s")
+
+    began_s: float
+    waits_since_s: float
+    """When the request arrived, and when it began to wait. Only requests that wait have them."""
 
     def __init__(self, held_bytes: int) -> None:
         self.held_bytes = held_bytes  # memory of the waiting request, then of its response
@@ -89,6 +95,7 @@ class Connection:
         self.channel = channel
         self._dispatcher = dispatcher
         self._registry = registry
+        self._monotonic = dispatcher.monotonic
         self.session = session
         self.login: Login | None = None
         """On a listener with SASL, until the peer has logged in; longer if its session expires."""
@@ -142,11 +149,18 @@ class Connection:
 
     def on_frame(self, frame: memoryview) -> None:
         self._in_wake_up = True
+        monotonic = self._monotonic
+        began_s = monotonic()
         try:
             if self.login is not None and not self.login.admits(frame):
                 return
             route, context, outcome = self._dispatcher.start(frame, self)
-            self._on_outcome(outcome, route, context, len(frame))
+            if isinstance(outcome, Deferred):
+                self._wait_for(outcome, route, context, len(frame), began_s)
+                return
+            self._send_at_once(outcome, route, context)
+            times = route.follower_times if self.channel.is_privileged else route.times
+            times.answered[bisect_left(BOUNDS_S, monotonic() - began_s)] += 1
         except (MalformedMessage, UnknownApi, UnsupportedRequest) as error:
             if self._should_log_error():
                 logger.warning("connection closed: bad request peer=%s reason=%s", self.peer, error)
@@ -194,19 +208,22 @@ class Connection:
 
     # ---- responses
 
-    def _on_outcome(self, outcome: Outcome, route: Route, context: RequestContext, frame_bytes: int) -> None:
-        if not isinstance(outcome, Deferred):
-            parts = None if outcome is None else route.encode(outcome, context)
-            if self._pending:
-                self._make_ready(self._reserve(0), parts)
-                self._pause_if_congested()
-            elif parts is not None:
-                send = self.channel.send  # an attribute, not a method: the call of a name is faster
-                send(parts)
-            return
+    def _send_at_once(self, response: Response | None, route: Route, context: RequestContext) -> None:
+        parts = None if response is None else route.encode(response, context)
+        if self._pending:
+            self._make_ready(self._reserve(0), parts)
+            self._pause_if_congested()
+        elif parts is not None:
+            send = self.channel.send  # an attribute, not a method: the call of a name is faster
+            send(parts)
+
+    def _wait_for(
+        self, outcome: Deferred[Any], route: Route, context: RequestContext, frame_bytes: int, began_s: float
+    ) -> None:
         # A Produce whose response waits has appended its records: it no longer needs its frame.
         slot = self._reserve(0 if route.api_key == PRODUCE else frame_bytes)
         slot.outcome = outcome
+        slot.began_s, slot.waits_since_s = began_s, self._monotonic()
         if context.runs_as_task:
             self._running_tasks += route.api_key != PRODUCE
         else:
@@ -259,6 +276,8 @@ class Connection:
             self._running_tasks -= route.api_key != PRODUCE
         else:
             self._waiting_fetches -= route.api_key == FETCH
+        times = route.follower_times if self.channel.is_privileged else route.times
+        times.on_waited(slot.began_s, slot.waits_since_s, self._monotonic())
         pending = self._pending
         if pending and pending[0] is slot:  # the usual case: sent at once, without accounting
             pending.popleft()

@@ -20,6 +20,7 @@ from tidelog.runtime.network import FramePart
 from tidelog.runtime.turns import Turns
 from tidelog.server.api_permissions import API_PERMISSIONS
 from tidelog.server.controller_link import CLIENT_ID_PREFIX
+from tidelog.server.request_times import FETCH_CONSUMER, FETCH_FOLLOWER, RequestTimes
 from tidelog.server.throttling import Throttling
 from tidelog.types import BrokerId
 
@@ -211,9 +212,15 @@ class Route:
         "_reject",
         "_write_header",
         "api_key",
+        "follower_times",
         "name",
+        "times",
         "version",
     )
+
+    times: RequestTimes
+    follower_times: RequestTimes
+    """Those of brokers: FetchFollower has its own, other APIs have the same for all. Set by the dispatcher."""
 
     def __init__(self, api_key: int, version: int) -> None:
         api = API_KEYS[api_key]
@@ -337,6 +344,7 @@ class Dispatcher:
     def __init__(self, services: "Services") -> None:
         self._services = services
         self.turns = services.turns
+        self.monotonic = services.clock.monotonic
         self._routes: dict[tuple[int, int], Route] = {}
         self._throttling = Throttling(services.client_quotas, services.clock)
         self.on_quotas_changed()
@@ -353,9 +361,19 @@ class Dispatcher:
         api_key, version, correlation_id, client_id, position = parse_request_header(frame)
         route = self._routes.get((api_key, version))
         if route is None:
-            route = self._routes[api_key, version] = self._find_route(api_key, version)
+            route = self._add_route(api_key, version)
         context = RequestContext(self._services, connection, route.version, correlation_id, client_id)
         return route, context, route.start(frame, position, context)
+
+    def _add_route(self, api_key: int, version: int) -> Route:
+        route = self._routes[api_key, version] = self._find_route(api_key, version)
+        times = self._services.request_times
+        if route.api_key == FETCH:
+            route.times = times.of(FETCH_CONSUMER, route.version)
+            route.follower_times = times.of(FETCH_FOLLOWER, route.version)
+        else:
+            route.times = route.follower_times = times.of(route.name, route.version)
+        return route
 
     def _find_route(self, api_key: int, version: int) -> Route:
         api = API_KEYS.get(api_key)

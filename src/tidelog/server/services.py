@@ -33,6 +33,7 @@ from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.log_levels import BROKER_LOGGER, alter_log_levels
 from tidelog.server.membership import Membership
 from tidelog.server.quota_configs import QuotaConfigs
+from tidelog.server.request_times import RequestTimesTable
 from tidelog.server.seams import Seams
 from tidelog.server.sliced_checks import LongChecks
 from tidelog.server.user_credentials import UserCredentials
@@ -67,6 +68,7 @@ class Services:
     acls: Acls | None = None
     """The rules of the authorizer."""
     audit: DenialLog = field(default_factory=DenialLog)
+    request_times: RequestTimesTable = field(default_factory=RequestTimesTable)
     client_quotas: ClientQuotas
     quota_configs: QuotaConfigs
     clock: Clock = field(init=False)

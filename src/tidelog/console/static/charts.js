@@ -7,6 +7,8 @@ const MAX_SAMPLES = 720;
 const perSecond = (value) => `${bytes(value)}/s`;
 const CHARTS = [
   { title: "Records written per second", unit: rate, lines: [["", "records"]] },
+  { title: "Produce at brokers", unit: milliseconds, lines: [["p50", "produce_p50"], ["p99", "produce_p99"]] },
+  { title: "Fetch of consumers at brokers, with the wait for records", unit: milliseconds, lines: [["p50", "fetch_p50"], ["p99", "fetch_p99"]] },
   { title: "Round trip to brokers", unit: milliseconds, lines: [["p50", "round_trip_p50"], ["p99", "round_trip_p99"]] },
   { title: "Bytes", unit: perSecond, lines: [["written", "bytes_in"], ["read", "bytes_out"], ["replicated", "bytes_replicated"]] },
   { title: "Requests to partitions per second", unit: rate, lines: [["produce", "produce_requests"], ["fetch", "fetch_requests"]] },
@@ -20,7 +22,7 @@ const ALWAYS = ["records", "round_trip_p50"]; // the others are there if brokers
 export function chartsView(main, { signal }) {
   const charts = h("div", { class: "charts" });
   main.append(h("h1", {}, "The last hour"), charts, h("p", { class: "quiet" },
-    "Kept in the memory of this console, every 5 seconds. The round trip is that of a small request of the console to each broker, over the last minute. Bytes, requests and rebalances come from /metrics of Tidelog brokers; Prometheus keeps them for longer."));
+    "Kept in the memory of this console, every 5 seconds. The round trip is that of a small request of the console to each broker, over the last minute. Times of produce and fetch over the last minute, bytes, requests and rebalances come from /metrics of Tidelog brokers; Prometheus keeps them for longer."));
   const names = CHARTS.flatMap(({ lines }) => lines.map((line) => line[1]));
   let found = null;
   async function load() {

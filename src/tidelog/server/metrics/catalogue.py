@@ -14,6 +14,7 @@ from tidelog.server.metrics.log_directories import LOG_DIRECTORY_METRICS
 from tidelog.server.metrics.metric import Kind, Metric, Read, Sample
 from tidelog.server.metrics.reading import Reading
 from tidelog.server.metrics.replication_quotas import REPLICATION_QUOTA_METRICS
+from tidelog.server.metrics.requests import REQUEST_METRICS
 from tidelog.server.metrics.transactions import TRANSACTION_METRICS
 
 DELAYED_KINDS = ("Produce", "Fetch", "DeleteRecords")
@@ -454,6 +455,8 @@ METRICS: tuple[Metric, ...] = (
     *GROUP_METRICS,
     # ---- transactions
     *TRANSACTION_METRICS,
+    # ---- requests
+    *REQUEST_METRICS,
     # ---- connections and sessions
     Metric(
         Kind.GAUGE,

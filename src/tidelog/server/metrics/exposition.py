@@ -32,11 +32,18 @@ def pieces(metrics: Iterable[Metric], reading: Reading) -> Iterator[bytes]:
 
 def metric_lines(metric: Metric, reading: Reading) -> Iterator[str]:
     name = metric.name
-    suffixes = ("_count", "_sum") if metric.kind is Kind.SUMMARY else ("",)
     yield f"# HELP {name} {_help(metric)}"
     yield f"# TYPE {name} {metric.kind.value}"
     for position, (values, value) in enumerate(metric.read(reading)):
-        yield f"{name}{suffixes[position % len(suffixes)]}{_labels(metric.labels, values)} {_number(value)}"
+        yield f"{name}{_suffix(metric.kind, position, values)}{_labels(metric.labels, values)} {_number(value)}"
+
+
+def _suffix(kind: Kind, position: int, values: tuple[object, ...]) -> str:
+    if kind is Kind.SUMMARY:
+        return ("_count", "_sum")[position % 2]
+    if kind is Kind.HISTOGRAM:
+        return "_bucket" if values[-1] != "" else "_count"
+    return ""
 
 
 def _help(metric: Metric) -> str:

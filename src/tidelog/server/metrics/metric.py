@@ -20,6 +20,7 @@ class Kind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
     SUMMARY = "summary"  # two samples: count and sum
+    HISTOGRAM = "histogram"  # the last label is `le`; the sample without it is the count
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tidelog.replication.fetcher_manager import FetcherManager
     from tidelog.server.connection import ConnectionRegistry
     from tidelog.server.metrics.reading import FetchRates
+    from tidelog.server.metrics.request_window import RequestWindow
     from tidelog.server.services import Services
 
 PATH = "/metrics"
@@ -20,14 +21,15 @@ class MetricsPage:
         self._services = services
         self._fetchers = fetchers
         self._connections = connections
-        self._fetch_rates: FetchRates | None = None
+        self._between_scrapes: tuple[FetchRates, RequestWindow] | None = None
 
     def pieces(self) -> Iterator[bytes]:
         from tidelog.server.metrics.catalogue import METRICS
         from tidelog.server.metrics.exposition import pieces
         from tidelog.server.metrics.reading import FetchRates, Reading
+        from tidelog.server.metrics.request_window import RequestWindow
 
-        if self._fetch_rates is None:
-            self._fetch_rates = FetchRates()
-        reading = Reading(self._services, self._fetchers, self._connections, self._fetch_rates)
+        if self._between_scrapes is None:
+            self._between_scrapes = FetchRates(), RequestWindow()
+        reading = Reading(self._services, self._fetchers, self._connections, *self._between_scrapes)
         return pieces(METRICS, reading)

@@ -13,6 +13,8 @@ from tidelog.replication.traffic import TopicTraffic
 from tidelog.runtime.process_usage import ProcessUsage, process_usage
 from tidelog.server.connection import ConnectionRegistry
 from tidelog.server.fetch_sessions import FetchSessionStatistics
+from tidelog.server.metrics.request_window import RequestWindow
+from tidelog.server.request_times import Distributions
 from tidelog.server.services import Services
 
 
@@ -40,13 +42,19 @@ class Reading:
     """Created for one scrape. Values that several metrics need are computed once."""
 
     def __init__(
-        self, services: Services, fetchers: FetcherManager, connections: ConnectionRegistry, fetch_rates: FetchRates
+        self,
+        services: Services,
+        fetchers: FetcherManager,
+        connections: ConnectionRegistry,
+        fetch_rates: FetchRates,
+        request_window: RequestWindow,
     ) -> None:
         self.services = services
         self.replicas = services.replicas
         self.connections = connections
         self._fetchers = fetchers
         self._fetch_rates = fetch_rates
+        self._request_window = request_window
 
     @cached_property
     def partitions(self) -> list[Partition]:
@@ -68,6 +76,11 @@ class Reading:
     @cached_property
     def topic_traffic(self) -> list[tuple[str, TopicTraffic]]:
         return list(self.replicas.traffic.topics.items())
+
+    @cached_property
+    def recent_request_times(self) -> dict[str, Distributions]:
+        services = self.services
+        return self._request_window.recent(services.clock.monotonic(), services.request_times.distributions())
 
     @cached_property
     def fetch_sessions(self) -> FetchSessionStatistics:
