@@ -3,11 +3,12 @@
 import io
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from tidelog.cli.command_error import CommandError
-from tidelog.cli.local_cluster.data_directory import BrokerProcess
+from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import (
     Plan,
     PlanOptions,
@@ -19,6 +20,7 @@ from tidelog.cli.local_cluster.plan import (
 )
 from tidelog.cli.local_cluster.report import as_text
 from tidelog.cli.local_cluster.screen import PlainScreen, TerminalScreen, picture
+from tidelog.cli.local_cluster.starting import exit_reason
 from tidelog.cli.local_cluster.stopping import stop_order
 from tidelog.cli.local_cluster.supervisor import FIRST_PAUSE_S, MAX_PAUSE_S, STEADY_S, RestartPause
 from tidelog.cli.local_cluster.view import (
@@ -44,6 +46,16 @@ def test_plan_without_wishes_is_three_brokers_and_then_what_the_data_has() -> No
     assert resolve_plan(PlanOptions(), kept, "data") == kept
     assert resolve_plan(PlanOptions(port=32000), kept, "data") == Plan(2, 32000, "zoo:2181/tides")
     assert parse_plan(plan_text(kept), "cluster.json") == kept
+
+
+def test_the_format_of_logs_is_kept_and_may_change() -> None:
+    first = resolve_plan(PlanOptions(brokers=1, log_format="json"), None, "data")
+    kept = parse_plan(plan_text(first), "cluster.json")
+    assert kept.log_format == "json"
+    assert resolve_plan(PlanOptions(), kept, "data").log_format == "json"
+    assert resolve_plan(PlanOptions(log_format="text"), kept, "data").log_format == "text"
+    before_it_was_there = plan_text(kept).replace('"log_format"', '"something"')
+    assert parse_plan(before_it_was_there, "cluster.json").log_format == "text"
 
 
 @pytest.mark.parametrize(
@@ -241,3 +253,11 @@ class GoneTerminal(io.StringIO):
 def test_terminal_that_is_gone_does_not_end_the_watch() -> None:
     TerminalScreen(GoneTerminal(), "footer").show(cluster_of(partition(0)))
     PlainScreen(GoneTerminal()).say("stopping the brokers")
+
+
+def test_the_reason_of_an_end_is_a_sentence_in_both_formats_of_logs(tmp_path: Path) -> None:
+    data = DataDirectory(str(tmp_path))
+    event = '{"time": "t", "level": "ERROR", "message": "broker failed", "fields": {"reason": "disk full"}}'
+    for line, shown in (("tidelog broker: no such file\n", "no such file"), (event, "broker failed reason=disk full")):
+        data.log_file(1).write_text(line)
+        assert exit_reason(data, 1) == shown

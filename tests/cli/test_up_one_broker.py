@@ -94,7 +94,7 @@ def test_up_again_leaves_what_runs_alone(cluster: LocalCluster) -> None:
 
 
 def test_killed_broker_stays_down_until_it_is_started(cluster: LocalCluster) -> None:
-    cluster.up()
+    cluster.up("--log-format", "json")
     produce(cluster.bootstrap, "greetings", "hello")
     assert "was killed" in cluster.run("kill", "1")
     assert cluster.states() == {1: "down"}
@@ -102,6 +102,8 @@ def test_killed_broker_stays_down_until_it_is_started(cluster: LocalCluster) -> 
     assert "broker 1 is ready" in cluster.run("start", "1")
     assert "is already running" in cluster.rejection("start", "1")
     assert consume(cluster.bootstrap, "greetings", 1) == ["hello"]
+    events = [json.loads(line) for line in (cluster.data / "broker-1.log").read_text().splitlines()]
+    assert len([event for event in events if event["message"] == "broker started"]) == 2, "also what `start` started"
 
 
 def test_partitions_are_shown_with_leader_in_sync_replicas_and_high_watermark(cluster: LocalCluster) -> None:

@@ -50,6 +50,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         action="store_true",
         help="serve the console for the browser too, while this runs in the foreground",
     )
+    parser.add_argument(
+        "--log-format",
+        choices=["text", "json"],
+        help="of the brokers' logs: text, or one JSON object per event (text, or as stored in DIR)",
+    )
     parser.add_argument("--restart", action="store_true", help="restart brokers that die")
     parser.add_argument(
         "--set",

@@ -155,7 +155,7 @@ class DataDirectory:
         else:
             own["coordination.store"] = str(self.coordination_store)
         flags = [part for name, value in own.items() for part in ("--set", f"{name}={value}")]
-        log = ["--log-file", str(self.log_file(broker_id))]
+        log = ["--log-format", plan.log_format, "--log-file", str(self.log_file(broker_id))]
         return ["-m", "tidelog", "broker", "--config", str(self.settings_file), *log, *flags]
 
     def register(self, process: BrokerProcess) -> None:

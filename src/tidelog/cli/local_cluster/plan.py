@@ -16,6 +16,7 @@ INTER_BROKER_PORT_OFFSET = 200
 METRICS_PORT_OFFSET = 100
 """Offset from the client port to the metrics port of a broker."""
 PLAN_VERSION = 1
+TEXT, JSON = LOG_FORMATS = ("text", "json")
 
 RESERVED_SETTINGS = {
     "broker.id": "brokers are numbered from 1",
@@ -38,6 +39,7 @@ class PlanOptions(NamedTuple):
     port: int | None = None
     zookeeper: str | None = None
     is_secure: bool = False
+    log_format: str | None = None
 
 
 class Plan(NamedTuple):
@@ -46,6 +48,8 @@ class Plan(NamedTuple):
     zookeeper: str | None
     is_secure: bool = False
     """TLS, logins and permissions."""
+    log_format: str = TEXT
+    """Of the brokers' logs; a change takes effect when a broker is restarted."""
 
     @property
     def broker_ids(self) -> range:
@@ -66,14 +70,15 @@ class Plan(NamedTuple):
 
 
 def resolve_plan(requested: PlanOptions, stored: Plan | None, data: str) -> Plan:
-    """The plan to run. A stored plan cannot change, except for the ports."""
+    """The plan to run. A stored plan cannot change, except for the ports and the format of logs."""
     if stored is not None:
         _check_unchanged(requested, stored, data)
     brokers, port = (stored.brokers, stored.port) if stored else (DEFAULT_BROKERS, DEFAULT_PORT)
     brokers = brokers if requested.brokers is None else requested.brokers
     port = port if requested.port is None else requested.port
     given = requested if stored is None else stored
-    plan = Plan(brokers, port, given.zookeeper, given.is_secure)
+    log_format = requested.log_format or (stored.log_format if stored else TEXT)
+    plan = Plan(brokers, port, given.zookeeper, given.is_secure, log_format)
     if not 1 <= brokers <= MAX_BROKERS:
         raise CommandError(f"--brokers {brokers}: must be between 1 and {MAX_BROKERS}")
     if not (port > 0 and plan.port_of(brokers) <= LAST_PORT):
@@ -138,8 +143,13 @@ def parse_plan(text: str, path: str) -> Plan:
                 f"{path} has format version {found['version']}, this Tidelog reads version {PLAN_VERSION}"
             )
         zookeeper = found["zookeeper"]
-        is_secure = bool(found.get("is_secure", False))
-        return Plan(int(found["brokers"]), int(found["port"]), None if zookeeper is None else str(zookeeper), is_secure)
+        return Plan(
+            int(found["brokers"]),
+            int(found["port"]),
+            None if zookeeper is None else str(zookeeper),
+            bool(found.get("is_secure", False)),
+            JSON if found.get("log_format") == JSON else TEXT,
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{path} is not valid: {type(error).__name__}: {error}") from error
 

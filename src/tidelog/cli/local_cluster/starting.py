@@ -1,5 +1,6 @@
 """Start of broker processes."""
 
+import json
 import os
 import socket
 from collections.abc import Iterable
@@ -85,7 +86,16 @@ def exit_reason(data: DataDirectory, broker_id: int) -> str:
         lines = []
     if not lines:
         return "its log is empty"
-    return lines[-1].removeprefix("tidelog broker: ")
+    return _shown(lines[-1]).removeprefix("tidelog broker: ")
+
+
+def _shown(line: str) -> str:
+    """An event in JSON as its sentence."""
+    try:
+        event = json.loads(line)
+        return f"{event['message']}{''.join(f' {name}={value}' for name, value in event.get('fields', {}).items())}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return line
 
 
 LOG_TAIL_BYTES = 4096

@@ -26,7 +26,8 @@ def up(options: argparse.Namespace) -> int:
     began = time.monotonic()
     data = DataDirectory(options.data)
     settings = read_settings(options.config, options.overrides)
-    requested = _with_free_port(data, PlanOptions(options.brokers, options.port, options.zookeeper, options.secure))
+    asked = PlanOptions(options.brokers, options.port, options.zookeeper, options.secure, options.log_format)
+    requested = _with_free_port(data, asked)
     if options.detach and options.console:
         raise CommandError("--console needs the foreground; with --detach, run `tidelog console` next to it")
     validate_arguments(data, requested, detach=options.detach, restart=options.restart)
