@@ -40,6 +40,7 @@ OWN_SETTINGS = {
     "metrics.listener",
     "metrics.ssl.enable",
     "takeover.wait.ms",
+    "tracing.endpoint",
     "unclean.takeover.enable",
     "zookeeper.sasl.clientconfig",
     "zookeeper.sasl.jaas.config",

@@ -30,6 +30,7 @@ from tidelog.runtime.virtual_time import EPOCH_MS, VirtualClock, VirtualTimeLoop
 from tidelog.runtime.workers import InlineWorkers, Workers
 from tidelog.server.broker import Broker
 from tidelog.server.seams import Seams
+from tidelog.server.tracing import Tracing
 from tidelog.store.interface import Store
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 
@@ -51,6 +52,7 @@ class World:
         self.store_state = MemoryStoreState()
         self.stores: list[MemoryStore] = []
         self.workers: Workers = InlineWorkers()
+        self.tracing: Tracing | None = None
 
     async def _open_store(self) -> Store:
         self.stores.append(MemoryStore(self.store_state))
@@ -65,6 +67,7 @@ class World:
             randomness=SeededRandomness(1),
             workers=self.workers,
             open_store=self._open_store,
+            tracing=self.tracing,
         )
         return await Broker.start(BrokerSettings(**values), seams)  # type: ignore[arg-type]
 

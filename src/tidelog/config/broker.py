@@ -414,6 +414,12 @@ class BrokerSettings(ListenerSettings):
         doc="Specific to Tidelog: how long a broker that starts with an empty coordination store waits for other"
         " brokers that held replicas. See `unclean.takeover.enable`.",
     )
+    tracing_endpoint: str | None = setting(
+        default=None,
+        doc="Specific to Tidelog: the URL of an OpenTelemetry collector (OTLP over HTTP, such as"
+        " `http://127.0.0.1:4318/v1/traces`), which gets a span for each request. Needs `tidelog[tracing]`. Without"
+        " this setting there are no traces.",
+    )
     unclean_leader_election_enable: bool = setting(
         default=False,
         update=UpdateMode.CLUSTER_WIDE,

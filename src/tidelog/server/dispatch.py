@@ -350,11 +350,12 @@ class Dispatcher:
         self.on_quotas_changed()
 
     def on_quotas_changed(self) -> None:
-        """While nobody has a quota, requests are not measured at all."""
+        """While nobody has a quota and there are no traces, requests pass neither the one nor the other."""
+        self.__dict__.pop("start", None)
         if self._services.client_quotas.table:
             self.__dict__["start"] = partial(self._throttling.start, partial(Dispatcher.start, self))
-        else:
-            self.__dict__.pop("start", None)
+        if self._services.tracing is not None:
+            self.__dict__["start"] = partial(self._services.tracing.start, self.start)
 
     def start(self, frame: memoryview, connection: "Connection") -> tuple[Route, RequestContext, Outcome]:
         """Decode the request and start its handler. Everything that needs no waiting is done when this returns."""

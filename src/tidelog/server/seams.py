@@ -16,6 +16,7 @@ from tidelog.runtime.socket_network import SocketNetwork
 from tidelog.runtime.tls_context import ListenerTls
 from tidelog.runtime.turns import Turns
 from tidelog.runtime.workers import ThreadWorkers, Workers
+from tidelog.server.tracing import Tracing, open_tracing
 from tidelog.store.interface import Store
 from tidelog.store.opening import open_store
 
@@ -40,16 +41,21 @@ class Seams(NamedTuple):
     """Shared with the network, which schedules connections with them."""
     control_network: Network | None = None
     """The controller connects to brokers through it; None: through `network`."""
+    tracing: Tracing | None = None
+    """Sends a span for each request; None: there are no traces."""
 
     def close(self) -> None:
         """Stop the threads after their current work."""
         for workers in (self.workers, self.large_messages, self.store_workers):
             if workers is not None:
                 workers.close()
+        if self.tracing is not None:
+            self.tracing.close()
 
 
 def system_seams(settings: BrokerSettings) -> Seams:
-    """Raises BadKeyMaterial if a listener has TLS and its certificate cannot be used."""
+    """Raises BadKeyMaterial if a listener has TLS and its certificate cannot be used, and TracingUnavailable."""
+    tracing = open_tracing(settings)
     tls = {
         endpoint.listener_name: ListenerTls(settings.for_listener(endpoint.listener_name))
         for endpoint in settings.endpoints
@@ -93,4 +99,5 @@ def system_seams(settings: BrokerSettings) -> Seams:
         tls=tls,
         turns=turns,
         control_network=None if control_listener is None else network_to(control_listener),
+        tracing=tracing,
     )

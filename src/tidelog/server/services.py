@@ -36,6 +36,7 @@ from tidelog.server.quota_configs import QuotaConfigs
 from tidelog.server.request_times import RequestTimesTable
 from tidelog.server.seams import Seams
 from tidelog.server.sliced_checks import LongChecks
+from tidelog.server.tracing import Tracing
 from tidelog.server.user_credentials import UserCredentials
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
@@ -71,6 +72,8 @@ class Services:
     request_times: RequestTimesTable = field(default_factory=RequestTimesTable)
     client_quotas: ClientQuotas
     quota_configs: QuotaConfigs
+    tracing: Tracing | None = field(init=False)
+    """None: requests are not traced."""
     clock: Clock = field(init=False)
     workers: Workers = field(init=False)
     large_messages: Workers = field(init=False)
@@ -82,6 +85,7 @@ class Services:
 
     def __post_init__(self, seams: Seams) -> None:
         cluster = self.cluster
+        self.tracing = seams.tracing
         self.clock = seams.clock
         self.workers = seams.workers
         self.large_messages = seams.large_messages or seams.workers
