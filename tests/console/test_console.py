@@ -171,6 +171,7 @@ def test_answers_carry_the_headers_that_keep_scripts_out(console: RunningConsole
 
 def test_a_console_without_manage_changes_nothing(kafka: Cluster) -> None:
     with running_console(kafka.bootstrap_servers, "--token", "secret") as running:
+        assert "secret" not in running.url
         assert running.refused("/api/about")[0] == 401
         cookie = {"Cookie": f"a[b]=1; tidelog_console_{running.port}=secret"}
         assert running.get("/api/about", **cookie)["manage"] is False

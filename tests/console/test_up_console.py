@@ -1,15 +1,23 @@
 """`tidelog up --console`: the console runs next to the cluster, and ends with it."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from starlette.routing import Route
 
 from tests.cli.process import tidelog
+from tests.console.running_console import RunningConsole
+from tidelog.console.app import Console
 
 TIME_LIMIT_S = 120
 
@@ -27,23 +35,87 @@ def _asked(url: str) -> dict[str, object]:
             time.sleep(0.1)
 
 
-def test_the_console_runs_while_the_cluster_does(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tidelog", "up", "--console", "--brokers", "1", "--port", "0"]
-    with subprocess.Popen([*command, "--data", str(tmp_path / "data")], stdout=subprocess.PIPE, text=True) as cluster:
+@contextmanager
+def running_cluster(data: Path, *flags: str) -> Generator[str]:
+    """`tidelog up --console` with one broker in the foreground; yields the address of the console, as printed."""
+    command = [sys.executable, "-m", "tidelog", "up", "--console", "--brokers", "1", "--port", "0", *flags]
+    with subprocess.Popen([*command, "--data", str(data)], stdout=subprocess.PIPE, text=True) as cluster:
         assert cluster.stdout is not None
         try:
-            url = next(line for line in cluster.stdout if line.startswith("console: ")).split()[1]
-            about = _asked(url)
-            assert (about["manage"], about["local"]) == (True, True)
+            yield next(line for line in cluster.stdout if line.startswith("console: ")).split()[1]
         finally:
             cluster.send_signal(signal.SIGINT)
             cluster.stdout.read()
             assert cluster.wait(TIME_LIMIT_S) == 0
+
+
+def test_the_console_runs_while_the_cluster_does(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "data") as url:
+        about = _asked(url)
+        assert (about["manage"], about["local"]) == (True, True)
     try:
         urllib.request.urlopen(url, timeout=TIME_LIMIT_S)
     except urllib.error.URLError:
         return
     raise AssertionError("the console still answers")
+
+
+def test_the_console_of_a_secure_cluster_is_for_who_has_its_token(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running_cluster(data, "--secure") as url:
+        console, token = RunningConsole(url), url.partition("?token=")[2]
+        assert len(token) > 20
+        _wait_until_it_answers(console)
+        _check_that_nobody_gets_in(console)
+        _check_that_the_token_is_nowhere_else(data, token)
+        about = console.get(f"/api/about?token={token}")
+        assert (about["manage"], about["local"]) == (True, True)
+        cookie = f"tidelog_console_{console.port}={token}"
+        wanted = {"topic": "orders", "partitions": 1, "factor": 1}
+        assert console.change("create-topic", wanted, Cookie=cookie)[0] == 200
+        assert console.get("/api/topics/orders", Cookie=cookie)["name"] == "orders"
+        users = console.get("/api/access", Cookie=cookie)["users"]["rows"]
+        assert [each["user"] for each in users] == ["admin"]
+
+
+def _wait_until_it_answers(console: RunningConsole) -> None:
+    deadline = time.monotonic() + TIME_LIMIT_S
+    while True:
+        try:
+            console.read("/")
+            return
+        except urllib.error.URLError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def _check_that_nobody_gets_in(console: RunningConsole) -> None:
+    """Every path of the API and every change, without a token, with a wrong one, and with the cookie of another."""
+    guess = "x" * 32
+    for path in _paths_of_the_api():
+        for headers in ({}, {"Cookie": f"tidelog_console_{console.port}={guess}"}):
+            assert console.refused(path, **headers)[0] == 401, path
+        assert console.refused(f"{path}?token={guess}")[0] == 401, path
+    for change in ("create-topic", "delete-topic", "set", "kill", "start", "produce", "reset-offsets"):
+        assert console.change(change, {"topic": "orders", "broker": 1})[0] == 401, change
+
+
+def _paths_of_the_api() -> list[str]:
+    entrance: Any = None
+    paths = [route.path for route in Console(entrance).app().routes if isinstance(route, Route)]
+    found = [re.sub(r"\{[^}]+\}", "1", path) for path in paths if path.startswith("/api/")]
+    assert len(found) > 15
+    return found
+
+
+def _check_that_the_token_is_nowhere_else(data: Path, token: str) -> None:
+    """Neither in arguments, which `ps` shows to everybody, nor in files."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            assert token.encode() not in (process / "cmdline").read_bytes()
+    for file in data.rglob("*"):
+        if file.is_file():
+            assert token.encode() not in file.read_bytes(), file
 
 
 def test_a_detached_cluster_has_no_console(tmp_path: Path) -> None:

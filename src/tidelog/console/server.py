@@ -154,6 +154,7 @@ def _address_line(
     host = f"[{options.host}]" if ":" in options.host else options.host
     scheme = "https" if options.tls_certificate else "http"
     base = options.public_url.rstrip("/") if options.public_url else f"{scheme}://{host}:{port}"
-    url = f"{base}/" + (f"?token={token}" if token else "")
+    # A token that the user has chosen is known, and does not belong into a log.
+    url = f"{base}/" + (f"?token={token}" if token and token != options.token else "")
     whose = "console with login" if workspace is None else f"console of {workspace.title}"
     return f"{whose}: {url}{'' if options.may_change else ' (read-only; --manage allows changes)'}"
