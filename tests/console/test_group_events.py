@@ -1,13 +1,15 @@
 """Rebalances of groups on the timeline, also those that are shorter than the console looks."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.console.large_cluster import LargeCluster
-from tidelog.client.admin.group_admin import GroupAdmin, GroupDescription, GroupMemberDescription, GroupSummary
+from tidelog.client.admin.group_admin import GroupAdmin, GroupSummary
 from tidelog.console.broker_metrics import BrokerMetrics
+from tidelog.console.group_batches import GroupBatches
 from tidelog.console.group_events import MAX_DESCRIBED, GroupWatch
 from tidelog.console.observer import Observer
 from tidelog.console.samples import Latencies
@@ -61,12 +63,11 @@ def test_the_observer_puts_rebalances_on_the_timeline(monkeypatch: pytest.Monkey
     async def list_groups(admin: GroupAdmin) -> list[GroupSummary]:
         return [GroupSummary("shop", "classic", "Stable", 1)]
 
-    async def describe(admin: GroupAdmin, group_id: str) -> GroupDescription:
-        found = tuple(GroupMemberDescription(each, None, "", "", ()) for each in members)
-        return GroupDescription(group_id, "classic", "Stable", "range", found)
+    async def described(batches: GroupBatches, groups: Sequence[GroupSummary]) -> dict[str, list[str]]:
+        return {group.group_id: list(members) for group in groups}
 
     monkeypatch.setattr(GroupAdmin, "list_groups", list_groups)
-    monkeypatch.setattr(GroupAdmin, "describe", describe)
+    monkeypatch.setattr(GroupBatches, "members", described)
     cluster: Any = LargeCluster()
 
     async def main() -> list[str]:

@@ -2,19 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.admin.group_admin import GroupAdmin, GroupSummary
 from tidelog.client.admin.offset_reset import parse_target, reset_offsets
 from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.client.consumer.range_reader import RangeReader, RangeSettings
 from tidelog.client.routing.cluster import Cluster
+from tidelog.console.group_batches import GroupBatches
 from tidelog.console.observer import CLIENT_ERRORS, now_ms
 from tidelog.console.samples import Samples
 from tidelog.errors import UnknownMemberId
 from tidelog.protocol.record_batch import read_header
-from tidelog.types import TopicPartition
+from tidelog.types import BrokerId, TopicPartition
 
 MAX_AT_ONCE = 50
 TIMEOUT_S = 5.0
@@ -26,27 +27,42 @@ class Groups:
         self._cluster = cluster
         self._samples = samples
         self._admin = GroupAdmin(cluster, timeout_s=TIMEOUT_S)
+        self._batches = GroupBatches(cluster, timeout_s=TIMEOUT_S)
+        self._known: dict[str, GroupSummary] = {}
+        """Groups as last listed, with their coordinators."""
 
     async def list_groups(self) -> list[dict[str, object]]:
         return [
             {"id": found.group_id, "kind": found.kind.lower(), "state": found.state, "coordinator": found.coordinator}
-            for found in await self._admin.list_groups()
+            for found in await self._listed()
         ]
 
+    async def _listed(self) -> list[GroupSummary]:
+        groups = await self._admin.list_groups()
+        self._known = {each.group_id: each for each in groups}
+        return groups
+
     async def lags(self, group_ids: Sequence[str]) -> dict[str, dict[str, object]]:
-        """Lag of the groups that the page shows at the moment."""
-        answers = await asyncio.gather(*(self._lag(each) for each in group_ids[:MAX_AT_ONCE]), return_exceptions=True)
+        """Lag of the groups that the page shows at the moment. Those of which a broker does not answer are missing.
+
+        The number of requests depends on the number of brokers, not of groups.
+        """
+        chosen = group_ids[:MAX_AT_ONCE]
+        if not all(each in self._known for each in chosen):
+            await self._listed()
+        committed = await self._batches.offsets([self._known[each] for each in chosen if each in self._known])
+        ends, unknown = await self._ends_by_leader({where for offsets in committed.values() for where in offsets})
         return {
-            group_id: answer
-            for group_id, answer in zip(group_ids, answers, strict=False)
-            if not isinstance(answer, BaseException)
+            group_id: self._lag(group_id, offsets, ends)
+            for group_id, offsets in committed.items()
+            if unknown.isdisjoint(offsets)
         }
 
-    async def _lag(self, group_id: str) -> dict[str, object]:
-        committed = await self._committed(group_id)
+    def _lag(
+        self, group_id: str, committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[str, object]:
         if not committed:
             return {"lag": None, "trend": None}
-        ends = await self._ends(committed)
         lag = sum(max(0, ends[where] - offset) for where, offset in committed.items() if where in ends)
         name = f"lag/{group_id}"
         self._samples.add(now_ms(), {name: float(lag)})
@@ -57,7 +73,7 @@ class Groups:
         committed = await self._committed(group_id)
         owners = {where: member for member in found.members for where in member.partitions}
         keys = sorted({*committed, *owners})
-        ends = await self._ends(dict.fromkeys(keys, 0))
+        ends = await self._ends(keys)
         behind = {where: offset for where, offset in committed.items() if offset < ends.get(where, 0)}
         seconds = await self._lag_seconds(behind)
         # A group that has committed nothing has no lag, which is not the same as a lag of 0.
@@ -120,19 +136,46 @@ class Groups:
         found = await self._admin.offsets(group_id)
         return {where: each.offset for where, each in found.items() if each.offset >= 0}
 
-    async def _ends(self, partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        metadata = await self._cluster.ask_topics({topic for topic, _ in partitions})
-        led = [
-            where
-            for where in partitions
-            if where.topic in metadata.topics
-            and where.partition in metadata.topics[where.topic].partitions
-            and metadata.topics[where.topic].partitions[where.partition].leader in metadata.brokers
-        ]
+    async def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        led = [where for found in (await self._by_leader(partitions)).values() for where in found]
+        return await self._ends_of_led(led)
+
+    async def _ends_of_led(self, led: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if not led:
             return {}
         found = await list_offsets(self._cluster, dict.fromkeys(led, END), timeout_s=TIMEOUT_S)
         return {where: each.offset for where, each in found.items()}
+
+    async def _ends_by_leader(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+        """The ends, and the partitions whose leader does not answer, which those of other leaders do not wait for."""
+        led = await self._by_leader(partitions)
+        answers = await asyncio.gather(*map(self._ends_of_led, led.values()), return_exceptions=True)
+        ends: dict[TopicPartition, int] = {}
+        unknown: set[TopicPartition] = set()
+        for found, answer in zip(led.values(), answers, strict=True):
+            if isinstance(answer, CLIENT_ERRORS):
+                unknown.update(found)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                ends |= answer
+        return ends, unknown
+
+    async def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[BrokerId, list[TopicPartition]]:
+        """Partitions that exist and have a leader."""
+        partitions = list(partitions)
+        if not partitions:
+            return {}
+        metadata = await self._cluster.ask_topics({topic for topic, _ in partitions})
+        led: dict[BrokerId, list[TopicPartition]] = {}
+        for where in partitions:
+            topic = metadata.topics.get(where.topic)
+            found = None if topic is None else topic.partitions.get(where.partition)
+            if found is not None and found.leader in metadata.brokers:
+                led.setdefault(found.leader, []).append(where)
+        return led
 
     async def _lag_seconds(self, behind: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         """How old the first record is that was not processed yet: only the head of its batch is read."""

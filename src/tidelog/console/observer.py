@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from tidelog.client.admin.group_admin import GroupAdmin
@@ -17,6 +17,7 @@ from tidelog.client.network.retries import GaveUp, reason_of
 from tidelog.client.routing.cluster import Cluster
 from tidelog.console.broker_latencies import BrokerLatencies
 from tidelog.console.broker_metrics import BrokerMetrics
+from tidelog.console.group_batches import GroupBatches
 from tidelog.console.group_events import GroupWatch
 from tidelog.console.round_trips import round_trips_s
 from tidelog.console.samples import INTERVAL_S, Latencies, Rates, Samples
@@ -53,6 +54,7 @@ class Observer:
         self._latencies = BrokerLatencies()
         self._groups = GroupWatch()
         self._group_admin = GroupAdmin(cluster, timeout_s=GROUPS_TIMEOUT_S)
+        self._group_batches = GroupBatches(cluster, timeout_s=GROUPS_TIMEOUT_S)
         self._pages: set[asyncio.Queue[bytes | None]] = set()
         self._page_opened = asyncio.Event()
         self._settling = 0
@@ -168,19 +170,12 @@ class Observer:
 
     async def watch_groups(self) -> None:
         with suppress(*CLIENT_ERRORS):
-            states = {each.group_id: each.state for each in await self._group_admin.list_groups()}
-            findings = self._groups.on_states(states)
-            findings += self._groups.on_members(await self._members(self._groups.next_to_describe()))
+            groups = {each.group_id: each for each in await self._group_admin.list_groups()}
+            findings = self._groups.on_states({each.group_id: each.state for each in groups.values()})
+            described = [groups[name] for name in self._groups.next_to_describe()]
+            findings += self._groups.on_members(await self._group_batches.members(described))
             if findings:
                 self._publish("events", [event._asdict() for event in self.timeline.add(now_ms(), findings)])
-
-    async def _members(self, groups: Sequence[str]) -> dict[str, list[str]]:
-        answers = await asyncio.gather(*map(self._group_admin.describe, groups), return_exceptions=True)
-        return {
-            group: [member.member_id for member in answer.members]
-            for group, answer in zip(groups, answers, strict=True)
-            if not isinstance(answer, BaseException)
-        }
 
     # ---- pages
 
