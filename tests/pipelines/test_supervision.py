@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tidelog.pipelines.running import pipeline_run as running
 from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.running.pipeline_run import INTERRUPTED, Run, session_settings
 from tidelog.pipelines.running.pipeline_state import PipelineState
-from tidelog.pipelines.running.progress import QueryState
+from tidelog.pipelines.running.progress import PipelineProgress, QueryState
 from tidelog.pipelines.running.query_runner import _planned_writers
 from tidelog.pipelines.running.run_options import RunOptions
 from tidelog.pipelines.running.views import with_step_named
@@ -156,6 +157,8 @@ def test_a_query_of_a_module_needs_a_name_that_can_be_a_directory(tmp_path: Path
 class SlowSpark:
     """Ends only when its queries do."""
 
+    sparkContext = SimpleNamespace(uiWebUrl="http://driver:4040")  # noqa: N815
+
     def __init__(self, told: list[str]) -> None:
         self._told = told
 
@@ -186,3 +189,29 @@ def test_the_second_interrupt_ends_the_process_without_waiting_for_spark(
     with pytest.raises(SystemExit), state.running(pipeline.file):
         Run(pipeline, RunOptions(str(tmp_path), has_view=False), state).run()
     assert told[0] == f"ended with {INTERRUPTED}"
+
+
+def test_a_run_tells_the_address_of_sparks_own_page_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, told = PipelineState(tmp_path, "job"), []
+
+    class ShortRunner:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def start(self) -> None: ...
+
+        def progress(self) -> PipelineProgress:
+            return PipelineProgress("job", ())
+
+        def run(self, on_progress: Any, on_stopping: Any) -> None:
+            on_progress(PipelineProgress("job", (), uptime_s=5.0))
+            told.append(state.status())
+
+    monkeypatch.setattr(running, "start_session", lambda *_: SlowSpark([]))
+    monkeypatch.setattr(running, "Runner", ShortRunner)
+    pipeline = ModulePipeline("job", tmp_path / "job.py")
+    with state.running(pipeline.file):
+        assert Run(pipeline, RunOptions(str(tmp_path), has_view=False), state).run() == 0
+    told.append(state.status())
+    assert [None if status is None else status.spark_ui for status in told] == ["http://driver:4040", None]

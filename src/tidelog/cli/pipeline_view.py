@@ -32,6 +32,8 @@ def lines_of_one(name: str, status: Status | None) -> list[str]:
         f"started   {_moment(status.started_at)}",
         f"{'seen  ' if is_active else 'ended '}    {_moment(status.updated_at)}",
     ]
+    if status.spark_ui:
+        lines.append(f"spark     {status.spark_ui}")
     if status.error:
         lines.append(f"error     {status.error}")
     return [*lines, *_progress(status.progress)]

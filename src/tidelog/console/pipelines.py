@@ -19,7 +19,8 @@ def describe_pipelines() -> list[dict[str, object]]:
             found.append({"name": state.name, "state": "failed", "error": str(error)})
             continue
         topics = [] if status is None else dead_letter_topics(Path(status.file))
-        found.append(as_json(state.name, status) | {"dead_letter_topics": topics})
+        spark_ui = None if status is None else status.spark_ui
+        found.append(as_json(state.name, status) | {"dead_letter_topics": topics, "spark_ui": spark_ui})
     return found
 
 

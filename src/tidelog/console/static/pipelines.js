@@ -33,7 +33,7 @@ export function pipelinesView(main, { signal }) {
       ], progress.queries ?? [], { empty: "No query has reported yet." }),
       h("div", { class: "bar losses" }, losses(progress),
         (pipeline.dead_letter_topics ?? []).map((topic) => h("a", { href: `#/topic/${encodeURIComponent(topic)}?from=latest` }, `Dead letters in ${topic}`)),
-        /^https?:/.test(progress.ui ?? "") ? h("a", { href: progress.ui, rel: "noreferrer" }, "Spark's own page") : null));
+        pipeline.spark_ui ? h("a", { href: pipeline.spark_ui, target: "_blank", rel: "noreferrer noopener" }, "Spark UI") : null));
   }
 
   function losses(progress) {

@@ -16,7 +16,7 @@ from tidelog.pipelines.definition.model import AnyPipeline, JdbcSource, Pipeline
 from tidelog.pipelines.running.failures import JAVA_FRAME, PipelineFailed, failure_of_exception
 from tidelog.pipelines.running.live_view import Screen, make_screen
 from tidelog.pipelines.running.metrics import MetricsEndpoint
-from tidelog.pipelines.running.pipeline_state import PipelineState, RunState
+from tidelog.pipelines.running.pipeline_state import UI, PipelineState, RunState
 from tidelog.pipelines.running.progress import PipelineProgress
 from tidelog.pipelines.running.query_runner import Runner
 from tidelog.pipelines.running.run_options import RunOptions
@@ -54,6 +54,8 @@ class Run:
         self._screen: Screen = make_screen(FOOTER, is_wanted=options.has_view)
         self._reported_s = 0.0
         self._runner: Runner | None = None
+        self._ui: str | None = None
+        """Address of Spark's own page of this run; None if `spark.ui.enabled` is false."""
         self._is_asked_to_stop = False
 
     def run(self) -> int:
@@ -83,6 +85,7 @@ class Run:
         self._screen.say(f"{self._pipeline.name}: starting Spark")
         spark = start_session(self._pipeline, self._options, self._state)
         stack.callback(spark.stop)
+        self._ui = spark.sparkContext.uiWebUrl
         self._listen()
         runner = Runner(spark, self._pipeline, state=self._state, once=self._options.is_once, say=self._say_and_log)
         if self._options.metrics_port is not None:
@@ -111,7 +114,7 @@ class Run:
             self._report(progress)
 
     def _report(self, progress: PipelineProgress) -> None:
-        self._state.report(progress=progress.as_json())
+        self._state.report(progress=progress.as_json() | {UI: self._ui})
 
     def _say_and_log(self, line: str) -> None:
         logger.warning("%s", line)

@@ -42,6 +42,9 @@ class RunState(StrEnum):
 
 ACTIVE = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
 
+UI = "ui"
+"""Key of the progress: the address of Spark's own page."""
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -54,6 +57,14 @@ class Status:
     state: RunState
     error: str | None = None
     progress: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def spark_ui(self) -> str | None:
+        """Address of Spark's own page, which ends with the run. None if it has none."""
+        address = self.progress.get(UI)
+        if self.state not in ACTIVE or not isinstance(address, str) or not address.startswith(("http://", "https://")):
+            return None
+        return address
 
 
 class PipelineState:
