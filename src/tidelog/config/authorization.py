@@ -26,7 +26,7 @@ def parse_super_users(value: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in value.split(";") if each.strip())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, eq=False, repr=False)
 class AuthorizationSettings(CoordinatorSettings):
     allow_everyone_if_no_acl_found: bool = setting(
         default=False, doc="With an authorizer: whether everybody may do everything with a resource that has no ACLs."

@@ -20,7 +20,7 @@ from tidelog.config.ssl import with_overrides
 from tidelog.config.zookeeper_login import ZooKeeperLoginSettings
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, eq=False, repr=False)
 class ListenerSettings(ZooKeeperLoginSettings):
     control_plane_listener_name: str | None = setting(
         default=None,

@@ -20,7 +20,7 @@ def check_throttled_replicas(name: str, replicas: tuple[str, ...]) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, eq=False, repr=False)
 class QuotaSettings(AuthorizationSettings):
     alter_log_dirs_replication_quota_window_num: int = setting(
         default=11, at_least=1, doc="Number of windows over which the rate of copies between log directories is taken."

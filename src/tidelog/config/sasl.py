@@ -44,7 +44,7 @@ def _check_handler(name: str, value: str | None) -> None:
         raise BadValue(f"classes of Java cannot be loaded; known are only {' and '.join(handlers)} of Kafka")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, eq=False, repr=False)
 class SaslSettings(SslSettings):
     """Part of the broker settings. `listener.name.<listener>.[<mechanism>.]...` overrides a value."""
 

@@ -76,7 +76,7 @@ def _unused_flag(name: str) -> bool:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, eq=False, repr=False)
 class ThreadPoolSettings(QuotaSettings):
     background_threads: int = _unused("background.threads", 10, 1)
     follower_fetch_last_tiered_offset_enable: bool = _unused_flag("follower.fetch.last.tiered.offset.enable")

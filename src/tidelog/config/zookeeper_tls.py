@@ -9,7 +9,7 @@ from tidelog.config.ssl import TLS_VERSIONS, SslSettings
 PASSWORD = ConfigType.PASSWORD
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, eq=False, repr=False)
 class ZooKeeperTlsSettings(SaslSettings):
     zookeeper_ssl_cipher_suites: tuple[str, ...] = setting(
         default=(), doc="Cipher suites of connections to ZooKeeper, as ssl.cipher.suites."

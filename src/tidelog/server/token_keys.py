@@ -3,7 +3,6 @@
 import asyncio
 import logging
 
-from tidelog.runtime.url_reading import read_url
 from tidelog.runtime.workers import Workers
 from tidelog.sasl.signed_tokens import NoKeys, SignedTokenValidator, parse_keys
 
@@ -23,6 +22,8 @@ class TokenKeys:
 
     async def load(self, workers: Workers) -> None:
         """Raises OSError."""
+        from tidelog.runtime.url_reading import read_url  # imports urllib.request, which takes 10 ms
+
         try:
             self._validator.keys = parse_keys(await workers.run(read_url, self._url))
         except NoKeys as error:

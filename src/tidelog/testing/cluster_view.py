@@ -4,20 +4,17 @@ Read by the product's own client over a connection that no fault concerns and no
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tidelog.client.admin.group_admin import GroupAdmin
-from tidelog.client.admin.transaction_admin import TransactionAdmin
-from tidelog.client.consumer.consumer import BEGINNING, END, Consumer
-from tidelog.client.consumer.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED, ConsumerSettings
-from tidelog.client.consumer.offsets import list_offsets
-from tidelog.client.network.bootstrap import parse_bootstrap
-from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import UnknownTopicOrPartition
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.runtime.socket_network import SocketNetwork
 from tidelog.testing.links import KitNetwork
 from tidelog.testing.machines import Machines
 from tidelog.types import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.client.routing.cluster import Cluster
 
 MAX_FRAME_BYTES = 2**31 - 1
 TIMEOUT_S = 10.0
@@ -72,15 +69,18 @@ class OpenTransaction:
 
 
 class ClusterView:
-    """Methods run on the cluster's event loop."""
+    """Methods run on the cluster's event loop. They import the client, which the brokers do not need."""
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
         self._client: Cluster | None = None
         self._asked: list[BrokerId] = []
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> "Cluster":
         """A new client whenever other brokers than before can be asked."""
+        from tidelog.client.network.bootstrap import parse_bootstrap
+        from tidelog.client.routing.cluster import Cluster
+
         up_to_date = [broker_id for broker_id in self._machines.ids() if self._machines.is_up_to_date(broker_id)]
         if up_to_date != self._asked:
             self.close()
@@ -105,6 +105,10 @@ class ClusterView:
 
     async def records(self, topic: str, *, is_committed: bool) -> list[TopicRecord]:
         """All records by partition and offset; empty if there is no such topic."""
+        from tidelog.client.consumer.consumer import BEGINNING, END, Consumer
+        from tidelog.client.consumer.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED, ConsumerSettings
+        from tidelog.client.consumer.offsets import list_offsets
+
         cluster = self._cluster()
         metadata = await cluster.ask_topics([topic])
         if isinstance(metadata.errors.get(topic), UnknownTopicOrPartition):
@@ -126,6 +130,8 @@ class ClusterView:
         return sorted(found, key=lambda record: (record.partition, record.offset))
 
     async def groups(self) -> dict[str, Group]:
+        from tidelog.client.admin.group_admin import GroupAdmin
+
         admin = GroupAdmin(self._cluster(), timeout_s=TIMEOUT_S)
         found = {}
         for summary in await admin.list_groups():
@@ -140,6 +146,8 @@ class ClusterView:
         return found
 
     async def transactions(self) -> list[OpenTransaction]:
+        from tidelog.client.admin.transaction_admin import TransactionAdmin
+
         admin = TransactionAdmin(self._cluster(), timeout_s=TIMEOUT_S)
         found = []
         for each in await admin.list_transactions(OPEN_STATES):

@@ -12,7 +12,6 @@ from tidelog.protocol.structs import Request, Response
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.network import AcceptChannel, Channel, FrameReceiver, Listener, Network, Tls
 from tidelog.runtime.randomness import Randomness
-from tidelog.runtime.url_reading import read_url, request_token
 from tidelog.runtime.workers import Workers
 from tidelog.sasl.exchange import SaslFailure
 from tidelog.sasl.oauthbearer import oauthbearer_message, unsecured_token
@@ -99,6 +98,9 @@ class ClientLogin:
             raise SaslFailure(refusal.decode(errors="replace")[:200])
 
     async def _token(self) -> str:
+        # Few clients need it, and it imports urllib.request, which takes 10 ms.
+        from tidelog.runtime.url_reading import read_url, request_token
+
         options, url = self._credentials.options, self._credentials.token_url
         try:
             if url is None:
