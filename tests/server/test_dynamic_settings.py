@@ -24,6 +24,7 @@ from tests.server.test_configs import (
 from tidelog.cluster import znodes
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.kafka_names import DYNAMIC_UNSUPPORTED_NAMES
+from tidelog.config.quotas import TOLD_WHERE_SET
 from tidelog.config.resolution import ConfigSource
 from tidelog.config.setting import UpdateMode, settings_of
 from tidelog.config.thread_pools import NO_EFFECT
@@ -31,13 +32,18 @@ from tidelog.errors import InvalidConfig, InvalidRequest
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.broker import Broker
 
-LARGEST = str(2**63 - 1)
 OWN = {"message.max.decompressed.bytes"}
+
+
+async def told(client: Client, name: str) -> tuple[str | None, int] | None:
+    """Value and source at the broker, of settings that need not be told."""
+    found = (await describe(client, THIS_BROKER, name)).configs
+    return (found[0].value, found[0].config_source) if found else None
 
 
 async def same_value(client: Client, name: str) -> str:
     """A value that is allowed: the one in force, except where the default is no value."""
-    found, _ = await value(client, THIS_BROKER, name)
+    found, _ = await told(client, name) or (None, None)
     return found or ("10.0.0.1:5" if name == "max.connections.per.ip.overrides" else "100000")
 
 
@@ -55,13 +61,13 @@ def test_every_dynamic_setting_is_accepted_kept_shown_and_removed(resource: Reso
                 resource == THIS_BROKER and name == "min.insync.replicas"
             ):
                 continue
-            before, text = await value(client, THIS_BROKER, name), await same_value(client, name)
+            before, text = await told(client, name), await same_value(client, name)
             assert await change(client, resource, (name, SET, text)) == 0, name
             found = await entry(client, THIS_BROKER, name)
             assert (found.value, found.config_source, found.read_only) == (text, source, False), name
             assert await value(client, resource, name) == (text, source)
             assert await change(client, resource, (name, DELETE, None)) == 0
-            assert await value(client, THIS_BROKER, name) == before, name
+            assert await told(client, name) == before, name
         assert (await describe(client, ALL_BROKERS)).configs == []
 
     with_broker(scenario)
@@ -146,7 +152,6 @@ def test_throttled_rates_apply_at_once_by_broker_before_those_of_all() -> None:
             quota = broker._services.quotas.leader
             name = "leader.replication.throttled.rate"
             assert not quota.is_limited
-            assert await value(client, THIS_BROKER, name) == (LARGEST, ConfigSource.DEFAULT_CONFIG)
             assert await change(client, ALL_BROKERS, (name, SET, "1000")) == 0
             assert quota.bytes_per_second == 1000
             assert await change(client, THIS_BROKER, (name, SET, "2000")) == 0
@@ -157,6 +162,31 @@ def test_throttled_rates_apply_at_once_by_broker_before_those_of_all() -> None:
             assert not quota.is_limited
 
     run_virtually(main())
+
+
+@pytest.mark.parametrize("name", sorted(TOLD_WHERE_SET))
+def test_a_rate_that_nobody_has_set_is_not_told(name: str) -> None:
+    """As in Kafka: Cruise Control takes a rate that is still told for one that it could not remove, and gives up."""
+
+    async def scenario(world: World, client: Client) -> None:
+        assert await told(client, name) is None
+        assert await change(client, THIS_BROKER, (name, SET, "1000")) == 0
+        (found,) = (await describe(client, THIS_BROKER, name)).configs
+        (synonym,) = found.synonyms
+        assert (found.value, synonym.value) == ("1000", "1000")
+        assert found.config_source == synonym.source == ConfigSource.DYNAMIC_BROKER_CONFIG
+        assert await change(client, THIS_BROKER, (name, DELETE, None)) == 0
+        assert await told(client, name) is None
+
+    with_broker(scenario)
+
+
+def test_a_rate_in_the_file_is_told() -> None:
+    async def scenario(world: World, client: Client) -> None:
+        found = await told(client, "leader.replication.throttled.rate")
+        assert found == ("5", ConfigSource.STATIC_BROKER_CONFIG)
+
+    with_broker(scenario, leader_replication_throttled_rate=5)
 
 
 def test_the_rate_of_the_cleaner_applies_at_once() -> None:

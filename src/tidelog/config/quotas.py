@@ -9,6 +9,16 @@ from tidelog.config.setting import INT_MAX, LONG_MAX, BadValue, ConfigType, Upda
 UNLIMITED = LONG_MAX
 ALL_REPLICAS = "*"
 
+TOLD_WHERE_SET = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Rates that DescribeConfigs tells only where somebody has set them, as Kafka does: whoever has removed a rate waits
+until none is told."""
+
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 

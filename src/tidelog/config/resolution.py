@@ -12,6 +12,7 @@ from tidelog.config.dynamic_sasl import sasl_changes, usable_sasl_changes, valid
 from tidelog.config.group import ConsumerGroupSettings, bounds, check_group_settings, group_defaults
 from tidelog.config.kafka_names import is_read_only_in_kafka, is_unsupported_kafka_name
 from tidelog.config.overrides import parse_overrides
+from tidelog.config.quotas import TOLD_WHERE_SET
 from tidelog.config.sasl import JAAS_CONFIG, split_sasl_name
 from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
 from tidelog.config.ssl import split_listener_name, ssl_setting_names
@@ -205,17 +206,18 @@ def describe_group(
 
 
 def describe_broker(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> list[DescribedSetting]:
-    """All settings of a broker, for DescribeConfigs."""
+    """All settings of a broker, for DescribeConfigs; some only where they are set."""
     settings = effective_broker_settings(static, dynamic)
     layers = _layers(static, dynamic)
     described = [
         _described(
             setting,
             setting.text(getattr(settings, setting.attribute)),
-            _broker_synonyms(setting.name, layers),
+            synonyms,
             is_read_only=setting.update is UpdateMode.READ_ONLY,
         )
         for setting in settings_of(BrokerSettings).values()
+        if (synonyms := _broker_synonyms(setting.name, layers)) or setting.name not in TOLD_WHERE_SET
     ]
     return described + [_described_of_listener(static, dynamic, name) for name in sorted(settings.listener_overrides)]
 
@@ -311,7 +313,7 @@ def _broker_synonyms(name: str, layers: list[Layer]) -> tuple[Synonym, ...]:
 
 def _default_values() -> dict[str, str]:
     defaults = {setting.name: default_text(setting) for setting in settings_of(BrokerSettings).values()}
-    return {name: text for name, text in defaults.items() if text is not None}
+    return {name: text for name, text in defaults.items() if text is not None and name not in TOLD_WHERE_SET}
 
 
 def _describe_overrides(

@@ -23,7 +23,7 @@ SECTION = "zookeeper.sasl.clientconfig"
 SYSTEM_PROPERTIES = (JAAS_FILE, SECTION)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, eq=False, repr=False)
 class ZooKeeperLoginSettings(ZooKeeperTlsSettings):
     java_security_auth_login_config: str | None = setting(
         default=None,
