@@ -15,6 +15,7 @@ from compat import (
     command_line,
     config_tools,
     coordinators_of_kafka,
+    executor_calls,
     group_tools,
     login_tools,
     matrix,
@@ -45,7 +46,7 @@ from tools.apache_kafka import KAFKA_2, KAFKA_3, KAFKA_4, NotAvailable
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "compatibility.md"
 HELPER = "confluent-kafka"
-TOOL_MODULES = (command_line, config_tools, group_tools, reassignment_tools, rolling_restart)
+TOOL_MODULES = (command_line, config_tools, group_tools, reassignment_tools, executor_calls, rolling_restart)
 """Importing them fills the table of tools."""
 
 INTRODUCTION = """\

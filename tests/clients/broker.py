@@ -52,16 +52,15 @@ def running(process: BrokerProcess) -> Iterator[BrokerProcess]:
 class TidelogProcess(BrokerProcess):
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         self.bootstrap = f"127.0.0.1:{port or free_port()}"
-        log_dir = directory / "data"
-        self.log_dirs = (log_dir,)
         self._output_file = directory / "broker.log"
         self._settings = {
             "listeners": f"PLAINTEXT://{self.bootstrap}",
-            "log.dirs": str(log_dir),
+            "log.dirs": str(directory / "data"),
             "group.initial.rebalance.delay.ms": "0",
             "group.consumer.heartbeat.interval.ms": "300",
             "group.consumer.min.heartbeat.interval.ms": "300",
         } | dict(settings or {})
+        self.log_dirs = tuple(Path(log_dir) for log_dir in self._settings["log.dirs"].split(","))
         self.module = "tidelog"
         self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -128,10 +127,14 @@ class TidelogProcess(BrokerProcess):
             self._process = None
 
 
+def log_dirs(directory: Path, count: int) -> list[Path]:
+    return [directory / name for name in ("data", *(f"data-{number}" for number in range(2, count + 1)))]
+
+
 class TidelogCluster(BrokerProcess):
     """Three brokers, each in its own rack; every topic has three replicas, unless its creator says otherwise."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, *, disks: int = 1) -> None:
         common = {
             "coordination.store": str(directory / "coordination.sqlite"),
             "default.replication.factor": str(len(BROKER_IDS)),
@@ -145,6 +148,7 @@ class TidelogCluster(BrokerProcess):
                     "broker.id": str(broker_id),
                     "broker.rack": self.rack(broker_id),
                     "metrics.listener": self.metrics[broker_id],
+                    "log.dirs": ",".join(map(str, log_dirs(directory / f"broker-{broker_id}", disks))),
                 }
                 | common,
             )
