@@ -121,9 +121,11 @@ async function consume({ topic, partition, offset, count, isolation }) {
   return taken.map(fromMessage)
 }
 
-// It stays with a leader that does not answer, and asks for another one only when that broker is back and refuses.
+// It stays with a leader that does not answer, and asks for another one only when that broker is back and refuses: its
+// attempts must last until then. So must the transaction, whose timeout is that of requests, by default 5 s; when it is
+// over, the coordinator aborts, and brokers refuse the epoch, in Kafka too.
 async function openTransactions({ writer, transactional_id: transactionalId }) {
-  const producer = new Producer({ ...common, retries: 100, idempotent: true, transactionalId })
+  const producer = new Producer({ ...common, retries: 1000, timeout: 120_000, idempotent: true, transactionalId })
   writers.set(writer, { producer })
   return null
 }

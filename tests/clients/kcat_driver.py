@@ -75,10 +75,15 @@ class KcatDriver(ClientDriver):
     def consume(
         self, topic: str, partition: int, offset: int, count: int, isolation: Isolation = "read_committed"
     ) -> list[Consumed]:
+        return self._consume(topic, partition, offset, count, f"isolation.level={isolation}")
+
+    def consume_in_rack(self, topic: str, partition: int, count: int, rack: str) -> list[Consumed]:
+        return self._consume(topic, partition, 0, count, f"client.rack={rack}")
+
+    def _consume(self, topic: str, partition: int, offset: int, count: int, setting: str) -> list[Consumed]:
         arguments = ["-t", topic, "-p", str(partition), "-o", str(offset), "-c", str(count)]
-        arguments += ["-X", f"isolation.level={isolation}", "-X", "auto.offset.reset=earliest"]
-        output = self._run("-C", *arguments, "-f", RECORD_FORMAT)
-        return list(parse(output))
+        arguments += ["-X", setting, "-X", "auto.offset.reset=earliest"]
+        return list(parse(self._run("-C", *arguments, "-f", RECORD_FORMAT)))
 
     def read_in_group(self, group: str, topic: str, count: int) -> list[Consumed]:
         """It commits by itself, the last time when it leaves."""

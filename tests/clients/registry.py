@@ -87,7 +87,7 @@ CLIENTS: Mapping[str, Client] = {
             "tests.clients.kcat_driver",
             "KcatDriver",
             program="kcat",
-            lacks=frozenset(Capability) - {Capability.READ_IN_GROUPS},
+            lacks=frozenset(Capability) - {Capability.READ_IN_GROUPS, Capability.READ_IN_RACK},
         ),
     )
 }
