@@ -77,6 +77,6 @@ def _nodes(
 ) -> Iterable[tuple[BrokerId, str, int, str | None]]:
     return [
         (broker.id, endpoint.host, endpoint.port, broker.rack)
-        for broker, endpoint in reachable_brokers(services.cluster.image, listener)
+        for broker, endpoint in reachable_brokers(services.cluster.image.brokers.values(), listener)
         if broker.id in leaders
     ]

@@ -56,9 +56,11 @@ def partition_fields(partition: PartitionRegistration, image: ClusterImage) -> d
     }
 
 
-def reachable_brokers(image: ClusterImage, listener: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
+def reachable_brokers(
+    brokers: Iterable[BrokerRegistration], listener: str
+) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
     """Brokers with their endpoint on the listener that the client uses."""
-    for broker in image.brokers.values():
+    for broker in brokers:
         endpoint = broker.endpoint(listener)
         if endpoint is not None:
             yield broker, endpoint

@@ -28,6 +28,7 @@ from tidelog.server.control_plane import ControlPlane
 from tidelog.server.controller_link import ControllerLink
 from tidelog.server.coordinators import Coordinators
 from tidelog.server.denial_log import DenialLog
+from tidelog.server.departed_brokers import DepartedBrokers
 from tidelog.server.fetch_sessions import FetchSessionCache
 from tidelog.server.internal_topics import InternalTopics
 from tidelog.server.log_levels import BROKER_LOGGER, alter_log_levels
@@ -80,6 +81,7 @@ class Services:
     """Decodes and encodes messages that would block the event loop: one thread for all clients."""
     long_checks: LongChecks = field(init=False)
     fetch_sessions: FetchSessionCache = field(init=False)
+    departed_brokers: DepartedBrokers = field(init=False)
     alter_log_dirs: AlterLogDirsManager = field(init=False)
     _tasks: SideTasks = field(init=False)
 
@@ -96,6 +98,8 @@ class Services:
             seams.clock,
             lambda: cluster.settings.max_incremental_fetch_session_cache_slots,
         )
+        self.departed_brokers = DepartedBrokers(seams.clock, cluster.image)
+        cluster.on_image.append(self.departed_brokers.on_image)
         self.alter_log_dirs = AlterLogDirsManager(
             self.logs, self.replicas.get, seams.clock, seams.workers, self.quotas.alter_log_dirs
         )

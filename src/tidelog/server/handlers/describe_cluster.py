@@ -27,7 +27,7 @@ async def handle_describe_cluster(request: DescribeClusterRequest, context: Requ
         controller_id=image.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            for broker, endpoint in reachable_brokers(image, context.session.listener)
+            for broker, endpoint in reachable_brokers(image.brokers.values(), context.session.listener)
         ],
     )
     if request.include_fenced_brokers:

@@ -1,11 +1,12 @@
 """Metadata (API key 3): lists brokers, topics and partition leaders; may create topics automatically."""
 
-from collections.abc import Collection, Container, Coroutine, Iterable
+from collections.abc import Collection, Container, Coroutine, Iterable, Iterator
 from typing import Any
 
 from tidelog.authorization.acls import Operation, ResourceType
-from tidelog.cluster.image import ClusterImage, Topic
+from tidelog.cluster.image import BrokerRegistration, ClusterImage, Topic
 from tidelog.cluster.topic_names import METADATA_TOPIC, check_topic_name, is_internal
+from tidelog.config.listeners import Endpoint
 from tidelog.errors import (
     ERRORS_BY_CODE,
     NO_ERROR,
@@ -42,6 +43,9 @@ AUTO_CREATION_TIMEOUT_MS = 5000
 MANY_TOPICS = 100
 """Requests with more topics are answered in slices."""
 
+ELECTION_WAIT_S = 0.25
+"""Maximum wait for the new leader of a requested partition. Other responses on the connection wait behind it."""
+
 
 def handle_metadata(
     request: MetadataRequest, context: RequestContext
@@ -50,6 +54,15 @@ def handle_metadata(
     requested = request.topics or []
     if not all(_is_well_named(topic, context.version) for topic in requested):
         return _rejected(requested)
+    if requested and _is_being_elected(request, context):
+        return _answer_after_election(request, context)
+    return _answer_now(request, context)
+
+
+def _answer_now(
+    request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    requested = request.topics or []
     known = context.services.cluster.image.topics
     if context.services.authorizer is not None:
         return _find_and_answer(request, context)
@@ -58,6 +71,24 @@ def handle_metadata(
     ):
         return _find_and_answer(request, context)
     return _answer(_find_known(request, context), request, context)
+
+
+def _is_being_elected(request: MetadataRequest, context: RequestContext) -> bool:
+    """Whether a requested partition has a leader whose connection was lost a moment ago."""
+    doubted, image = context.services.replicas.suspected_leaders(), context.services.cluster.image
+    if not doubted:
+        return False
+    topic_ids, names = _asked_for(request)
+    topics = map(image.topic_by_id, topic_ids) if topic_ids else map(image.topics.get, names)
+    return any(each.leader in doubted for topic in topics if topic is not None for each in topic.partitions)
+
+
+async def _answer_after_election(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Clients ask at once when a leader dies, and librdkafka asks again only after a second: the new leader is worth
+    a short wait."""
+    await context.services.cluster.wait_until(lambda _: not _is_being_elected(request, context), ELECTION_WAIT_S)
+    response = _answer_now(request, context)
+    return response if isinstance(response, MetadataResponse) else await response
 
 
 async def _find_and_answer(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -74,7 +105,7 @@ def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, conte
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            for broker, endpoint in reachable_brokers(image, context.session.listener)
+            for broker, endpoint in _reachable_brokers(topics, request, context)
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -89,8 +120,19 @@ def _answer(topics: list[MetadataResponseTopic], request: MetadataRequest, conte
     return response
 
 
+def _reachable_brokers(
+    topics: Iterable[MetadataResponseTopic], request: MetadataRequest, context: RequestContext
+) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
+    """Live brokers, and those replicas of the requested topics that left a moment ago."""
+    services, listener = context.services, context.session.listener
+    yield from reachable_brokers(services.cluster.image.brokers.values(), listener)
+    if request.topics:  # a list of all topics, or of none, is asked for by tools that want to know who is alive
+        replicas = (replica for topic in topics for each in topic.partitions for replica in each.offline_replicas)
+        yield from reachable_brokers(services.departed_brokers.among(replicas), listener)
+
+
 def _hide_doubted_leaders(topics: Iterable[MetadataResponseTopic], doubted: Container[BrokerId]) -> None:
-    """A client that lost its leader asks at once. The same leader again would make it wait for a second."""
+    """A client that is told of the same leader again would try that one, and ask for another only later."""
     for topic in topics:
         for partition in topic.partitions:
             if partition.leader_id in doubted:
