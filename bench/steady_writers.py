@@ -142,7 +142,7 @@ class JavaWriter(ProgramWriter):
 
 
 class FranzGoWriter(ProgramWriter):
-    settle_s = 6.0  # it asks for metadata at most once in five seconds (MetadataMinAge), and has just done so
+    settle_s = 11.0  # it asks for metadata at most once in five seconds (MetadataMinAge), and twice when it begins
 
     @staticmethod
     def command() -> list[str]:

@@ -55,6 +55,24 @@ def test_replicas_are_distinct_and_spread_over_racks(
     assert max(leaders.values()) - min(leaders[broker] for broker in racks) <= 1
 
 
+@pytest.mark.parametrize("brokers_per_machine", [1, 2, 8, 16])
+@pytest.mark.parametrize("machines", [3, 4, 7])
+def test_no_machine_gets_two_replicas_of_a_partition(machines: int, brokers_per_machine: int) -> None:
+    """`tidelog broker --processes`: the brokers of a machine have it as their rack."""
+    count = machines * brokers_per_machine
+    racks = {broker: f"machine-{broker // brokers_per_machine}" for broker in range(count)}
+    for first in range(count):
+        start = PlacementStart(first, count - first)
+        created = place_replicas(racks, 2 * count + 1, 3, start)
+        added = place_replicas(racks, count, 3, start_after(len(created), created[0][0], sorted(racks)))
+        for replicas in created + added:
+            assert len({racks[broker] for broker in replicas}) == 3
+        leaders = Counter(replicas[0] for replicas in created)
+        assert set(leaders.values()) <= {2, 3}, "each process leads its share"
+        hosted = Counter(racks[broker] for replicas in created for broker in replicas)
+        assert max(hosted.values()) - min(hosted.values()) <= 3, "each machine hosts its share"
+
+
 def test_a_broker_without_a_rack_turns_rack_awareness_off() -> None:
     start = PlacementStart(0, 0)
     assert place_replicas({1: "a", 2: None}, 3, 2, start) == place_replicas({1: None, 2: None}, 3, 2, start)

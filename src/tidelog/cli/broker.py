@@ -1,12 +1,15 @@
 """`tidelog broker`: one broker in the foreground, until Ctrl-C or SIGTERM; with an action, the brokers of a cluster."""
 
 import argparse
+import sys
 
 from tidelog.cli.broker_disks import add_disks
 from tidelog.cli.client_command import add_client_options, add_json_option, client_command, number_option
 
 DESCRIPTION = """\
 Without an action: run one broker until Ctrl-C or SIGTERM. Settings have Kafka's names. --set overrides --config.
+One broker uses one core: --processes N runs N of them, with ids and ports that count up, and the name of the machine as
+broker.rack, so that replicas of a partition are on different machines.
 With an action: show the brokers of a cluster, or forget one that is gone for good.
 """
 
@@ -38,6 +41,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="FILE",
         help="log to this file instead of standard error; rotated at 10 MiB, three old files are kept",
     )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=number_option,
+        help="run N brokers, each its own process with data in log.dirs/broker-ID; for a machine with several cores",
+    )
     parser.set_defaults(run=run)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
     _add_list(actions)
@@ -47,9 +56,23 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.processes is not None:
+        return _run_processes(options)
     from tidelog.cli.broker_process import run_broker
 
     return run_broker(options.config, options.overrides, options.log_level, options.log_file, options.log_format)
+
+
+def _run_processes(options: argparse.Namespace) -> int:
+    from tidelog.cli.broker_processes import MAX_PROCESSES, LogOptions, run_processes
+
+    if not 1 <= options.processes <= MAX_PROCESSES:
+        print(
+            f"tidelog broker: --processes {options.processes}: must be between 1 and {MAX_PROCESSES}", file=sys.stderr
+        )
+        return 1
+    log = LogOptions(options.log_level, options.log_file, options.log_format)
+    return run_processes(options.processes, options.config, options.overrides, log)
 
 
 def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

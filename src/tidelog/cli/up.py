@@ -34,6 +34,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     add_data_option(parser)
     parser.add_argument("--brokers", metavar="N", type=int, help="number of brokers (3, or as stored in DIR)")
     parser.add_argument(
+        "--per-core",
+        action="store_true",
+        help="one broker for each core, for speed: brokers have the machine as rack, and topics one replica",
+    )
+    parser.add_argument(
         "--port", metavar="P", type=int, help="port of broker 1; 0 chooses free ports (29092, or as stored in DIR)"
     )
     parser.add_argument(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from socket import gethostname
 from typing import NamedTuple
 
 from tidelog.cli.command_error import CommandError
@@ -17,6 +18,7 @@ from tidelog.cli.local_cluster.plan import (
     parse_plan,
     plan_text,
     properties_text,
+    settings_per_core,
 )
 from tidelog.cli.local_cluster.secure_settings import broker_settings, cluster_settings
 from tidelog.runtime.cluster_choice import CLIENT_PROPERTIES
@@ -131,7 +133,8 @@ class DataDirectory:
         """Writes plan and settings. A settings file that the user edited is not rewritten if no setting changes."""
         if not self.settings_file.exists():
             secure = cluster_settings(self.root, plan) if plan.is_secure else {}
-            _write(self.settings_file, properties_text(default_settings(plan.brokers) | secure | dict(settings)))
+            defaults = settings_per_core(gethostname()) if plan.is_per_core else default_settings(plan.brokers)
+            _write(self.settings_file, properties_text(defaults | secure | dict(settings)))
         elif settings:
             stored = self.stored_settings()
             wanted = {**stored, **settings}

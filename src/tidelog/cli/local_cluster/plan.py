@@ -40,6 +40,7 @@ class PlanOptions(NamedTuple):
     zookeeper: str | None = None
     is_secure: bool = False
     log_format: str | None = None
+    is_per_core: bool = False
 
 
 class Plan(NamedTuple):
@@ -50,6 +51,8 @@ class Plan(NamedTuple):
     """TLS, logins and permissions."""
     log_format: str = TEXT
     """Of the brokers' logs; a change takes effect when a broker is restarted."""
+    is_per_core: bool = False
+    """One broker for each core: brokers share the work, and topics have one replica."""
 
     @property
     def broker_ids(self) -> range:
@@ -78,7 +81,7 @@ def resolve_plan(requested: PlanOptions, stored: Plan | None, data: str) -> Plan
     port = port if requested.port is None else requested.port
     given = requested if stored is None else stored
     log_format = requested.log_format or (stored.log_format if stored else TEXT)
-    plan = Plan(brokers, port, given.zookeeper, given.is_secure, log_format)
+    plan = Plan(brokers, port, given.zookeeper, given.is_secure, log_format, given.is_per_core)
     if not 1 <= brokers <= MAX_BROKERS:
         raise CommandError(f"--brokers {brokers}: must be between 1 and {MAX_BROKERS}")
     if not (port > 0 and plan.port_of(brokers) <= LAST_PORT):
@@ -99,6 +102,10 @@ def _check_unchanged(requested: PlanOptions, stored: Plan, data: str) -> None:
             " omit --zookeeper, or choose another directory with --data"
         )
 
+    if requested.is_per_core and not stored.is_per_core:
+        raise CommandError(
+            f"{data} holds a cluster that was not made with --per-core; choose another directory with --data"
+        )
     if requested.is_secure and not stored.is_secure:
         raise CommandError(
             f"{data} holds a cluster without logins; choose another directory for a secure one with --data"
@@ -107,6 +114,20 @@ def _check_unchanged(requested: PlanOptions, stored: Plan, data: str) -> None:
 
 def _count(brokers: int) -> str:
     return "one broker" if brokers == 1 else f"{brokers} brokers"
+
+
+def brokers_per_core(requested: PlanOptions, stored: Plan | None, cores: int) -> PlanOptions:
+    """With --per-core as many brokers as there are cores. A cluster keeps those that it has on another machine, too."""
+    if not requested.is_per_core:
+        return requested
+    if requested.brokers is not None:
+        raise CommandError("--per-core and --brokers exclude each other: the first starts one broker for each core")
+    return requested if stored else requested._replace(brokers=min(cores, MAX_BROKERS))
+
+
+def settings_per_core(machine: str) -> dict[str, str]:
+    """All brokers are in one rack: the machine. A second replica on it would not survive the machine either."""
+    return default_settings(1) | {"broker.rack": machine}
 
 
 def default_settings(brokers: int) -> dict[str, str]:
@@ -147,8 +168,9 @@ def parse_plan(text: str, path: str) -> Plan:
             int(found["brokers"]),
             int(found["port"]),
             None if zookeeper is None else str(zookeeper),
-            bool(found.get("is_secure", False)),
-            JSON if found.get("log_format") == JSON else TEXT,
+            is_secure=bool(found.get("is_secure", False)),
+            log_format=JSON if found.get("log_format") == JSON else TEXT,
+            is_per_core=bool(found.get("is_per_core", False)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{path} is not valid: {type(error).__name__}: {error}") from error

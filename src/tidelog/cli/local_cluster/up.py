@@ -11,7 +11,7 @@ from tidelog.cli.local_cluster.certificates import make_certificates
 from tidelog.cli.local_cluster.cluster_settings import read_settings
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import hint
-from tidelog.cli.local_cluster.plan import Plan, PlanOptions, resolve_plan
+from tidelog.cli.local_cluster.plan import Plan, PlanOptions, brokers_per_core, resolve_plan
 from tidelog.cli.local_cluster.processes import start_detached
 from tidelog.cli.local_cluster.secure_settings import SECRETS_DIRECTORY, write_client_files
 from tidelog.cli.local_cluster.starting import free_port, reject_taken_ports, start_missing
@@ -26,8 +26,11 @@ def up(options: argparse.Namespace) -> int:
     began = time.monotonic()
     data = DataDirectory(options.data)
     settings = read_settings(options.config, options.overrides)
-    asked = PlanOptions(options.brokers, options.port, options.zookeeper, options.secure, options.log_format)
-    requested = _with_free_port(data, asked)
+    requested = PlanOptions(
+        options.brokers, options.port, options.zookeeper, options.secure, options.log_format, options.per_core
+    )
+    requested = brokers_per_core(requested, data.stored_plan(), len(os.sched_getaffinity(0)))
+    requested = _with_free_port(data, requested)
     if options.detach and options.console:
         raise CommandError("--console needs the foreground; with --detach, run `tidelog console` next to it")
     validate_arguments(data, requested, detach=options.detach, restart=options.restart)
@@ -133,6 +136,8 @@ def metrics_line(data: DataDirectory, plan: Plan) -> str:
 
 def ready_line(plan: Plan, started: Mapping[int, BrokerProcess], began: float) -> str:
     brokers = "1 broker" if plan.brokers == 1 else f"{plan.brokers} brokers"
+    if plan.is_per_core:
+        brokers += " (one per core, topics have one replica)"
     if not started:
         return f"{brokers} already running"
     return f"{brokers} ready after {time.monotonic() - began:.1f} s"

@@ -24,6 +24,7 @@ from tidelog.server.forwarding import (
     wait_briefly_until_applied,
     wait_until_applied,
 )
+from tidelog.server.rack_warnings import warn_of_shared_racks
 from tidelog.server.response_fields import error_fields
 from tidelog.server.services import Services
 from tidelog.types import NO_BROKER
@@ -133,6 +134,7 @@ async def _create_here(request: CreateTopicsRequest, services: Services) -> Crea
     outcomes = await services.membership.topics.create_topics(new_topics, validate_only=request.validate_only)
     created = [outcome.topic for outcome in outcomes if outcome.topic is not None and outcome.error is None]
     if created and not request.validate_only:
+        warn_of_shared_racks(created, services.cluster.image.racks)
         await wait_until_applied(
             services, lambda image: all(has_leaders(image, topic) for topic in created), request.timeout_ms
         )
