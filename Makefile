@@ -14,6 +14,7 @@ CLUSTER ?=
 SPARK ?=
 GROUPS ?=
 MOVES ?=
+FORCE ?=
 KILLS ?= 20
 ROUNDS ?= 1
 DISTURBANCES ?= 12
@@ -58,8 +59,8 @@ check: $(DEV) ## Formatting, lint, types and layers
 format: $(DEV) ## Format the code and apply safe fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(DEV) ## Compare with Apache Kafka on this machine (QUICK=1: under three minutes; CLUSTER=1, MOVES=1, GROUPS=1, TLS=1, SPARK=1: only these)
-	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(CLUSTER),--part cluster) $(if $(MOVES),--part moves) $(if $(GROUPS),--part coordinators) $(if $(TLS),--part tls) $(if $(SPARK),--part spark)
+bench: $(DEV) ## Compare with Apache Kafka on this machine; goes on where it was interrupted (QUICK=1: under three minutes; CLUSTER=1, MOVES=1, GROUPS=1, TLS=1, SPARK=1: only these; FORCE=1: all anew)
+	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(FORCE),--force) $(if $(CLUSTER),--part cluster) $(if $(MOVES),--part moves) $(if $(GROUPS),--part coordinators) $(if $(TLS),--part tls) $(if $(SPARK),--part spark)
 
 compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka
 	@$(BIN)/python -m compat.run

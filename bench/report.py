@@ -14,6 +14,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "performance.md"
 NOTES = Path(__file__).resolve().parent / "notes.md"
 OURS, PEER = "tidelog", "kafka"
+NEARLY_EVEN = 0.995
+"""Below it Tidelog is behind; two figures are hardly ever the same."""
 
 INTRODUCTION = """\
 # Performance
@@ -100,15 +102,41 @@ def sections(measures: list[Measure], run: Results, titles: Mapping[str, str]) -
 
 
 def page(runs: Mapping[str, Results], notes: str) -> str:
-    parts = [INTRODUCTION, *(part_text(PARTS[name], run) for name, run in runs.items())]
+    parts = [INTRODUCTION, behind_text(runs), *(part_text(PARTS[name], run) for name, run in runs.items())]
     if notes:
         parts.append(notes)
     return "\n".join(parts)
 
 
+def behind_text(runs: Mapping[str, Results]) -> str:
+    """Where the peer is ahead, the furthest first."""
+    found = [
+        (value, measure, run, run.peers | dict(PARTS[name].titles))
+        for name, run in runs.items()
+        for measure in PARTS[name].measures(run.sizes)
+        if (value := advantage(measure, run)) is not None and value < NEARLY_EVEN
+    ]
+    header = ["", "measure", "unit", "ours", "theirs", "ahead of us", "by"]
+    rows = [
+        [
+            measure.section,
+            measure.title,
+            measure.unit,
+            figure_text(figure(measure, run, OURS)),
+            figure_text(figure(measure, run, PEER)),
+            titles.get(PEER, "Kafka"),
+            f"{number(1 / value)} x",
+        ]
+        for value, measure, run, titles in sorted(found, key=lambda each: each[0])
+    ]
+    title = "## Where others are ahead\n\n"
+    return title + (table(header, rows) if rows else "Nowhere in these runs.\n")
+
+
 def part_text(part: Part, run: Results) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in run.machine.items())
-    about = f"Taken {run.date[:10]}, {run.rounds} round{'s' if run.rounds > 1 else ''}. Machine: {machine}.\n"
+    commit = f" at commit `{run.commit}`" if run.commit else ""
+    about = f"Taken {run.date[:10]}{commit}, {run.rounds} round{'s' if run.rounds > 1 else ''}. Machine: {machine}.\n"
     if run.sizes.fills_page_cache:
         about += PAGE_CACHE
     about += part.about

@@ -28,6 +28,8 @@ class Results:
     samples: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     parts: list[str] = field(default_factory=lambda: ["one-broker"])
+    commit: str = ""
+    """What was measured; early runs do not say so."""
 
     def add(self, peer: str, figures: Mapping[str, float | Sequence[float]]) -> None:
         for measure, value in figures.items():

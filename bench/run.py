@@ -1,4 +1,7 @@
-"""Runs the benchmark: `python -m bench.run [--quick]`; results, page and plot are written at its end."""
+"""Runs the benchmark: `python -m bench.run [--quick]`; results, page and plot are written at its end.
+
+It can be interrupted and run again: see `bench/kept_pieces.py`.
+"""
 
 import argparse
 import contextlib
@@ -8,7 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import rdkafka, report, results
+from bench import kept_pieces, rdkafka, report, results
+from bench.kept_pieces import KeptPiece, KeptPieces, Piece
 from bench.measures import QUICK, Sizes
 from bench.page_cache import PageCache
 from bench.parts import PARTS
@@ -29,8 +33,8 @@ class Progress:
         self._rounds = rounds
         self._started = time.monotonic()
 
-    def begin(self, round_number: int, peer: str, scenario: str, step: str) -> None:
-        where = f"round {round_number}/{self._rounds}  {peer:8} {scenario}: {step}"
+    def begin(self, piece: Piece, step: str) -> None:
+        where = f"round {piece.round_number}/{self._rounds}  {piece.peer:8} {piece.scenario}: {step}"
         print(f"{self.elapsed()}  {where} ... ", end="", flush=True)
 
     def end(self, text: str) -> None:
@@ -42,28 +46,32 @@ class Progress:
 
 
 def run_scenario(
-    run: Results, scenario: Scenario, peer_name: str, round_number: int, progress: Progress, page_cache: PageCache
-) -> None:
+    run: Results, scenario: Scenario, piece: Piece, progress: Progress, page_cache: PageCache
+) -> KeptPiece:
     """One scenario on one fresh peer; what fails is noted and ends the scenario, not the benchmark."""
-    with tempfile.TemporaryDirectory(prefix=f"bench-{peer_name}-") as directory:
-        peer = scenario.peers[peer_name](Path(directory))
+    done: list[Figures] = []
+    with tempfile.TemporaryDirectory(prefix=f"bench-{piece.peer}-") as directory:
+        peer = scenario.peers[piece.peer](Path(directory))
         step_title = "start"
-        progress.begin(round_number, peer_name, scenario.name, step_title)
+        progress.begin(piece, step_title)
         try:
             session = Session(peer, run.sizes, page_cache, start_seconds=peer.start())
             progress.end(f"{session.start_seconds:.2f} s")
             for step in scenario.steps:
                 step_title = step.title
-                progress.begin(round_number, peer_name, scenario.name, step_title)
+                progress.begin(piece, step_title)
                 figures = step.work(session)
-                run.add(peer_name, figures)
+                done.append(figures)
                 progress.end(describe(figures))
         except FAILURES as error:
             progress.end(f"FAILED: {error}")
             first_line = str(error).partition("\n")[0]
-            run.failures.append(f"round {round_number}, {peer_name}, {scenario.name}, {step_title}: {first_line}")
+            run.failures.append(
+                f"round {piece.round_number}, {piece.peer}, {scenario.name}, {step_title}: {first_line}"
+            )
         finally:
             peer.kill()
+    return KeptPiece(results.now(), done)
 
 
 def describe(figures: Figures) -> str:
@@ -74,7 +82,8 @@ def describe(figures: Figures) -> str:
     return ", ".join(texts) or "done"
 
 
-def run_rounds(run: Results, peers: list[str], wanted: list[Scenario]) -> None:
+def run_rounds(run: Results, peers: list[str], wanted: list[Scenario], kept: KeptPieces, *, is_forced: bool) -> None:
+    """What was done before on the same code, with the same sizes, is not done again; what failed is."""
     progress, page_cache = Progress(run.rounds), PageCache()
     with contextlib.ExitStack() as stack:
         for scenario in wanted:
@@ -82,8 +91,26 @@ def run_rounds(run: Results, peers: list[str], wanted: list[Scenario]) -> None:
         for round_number in range(1, run.rounds + 1):
             for scenario in wanted:
                 for peer in peers if round_number % 2 else reversed(peers):
-                    run_scenario(run, scenario, peer, round_number, progress, page_cache)
+                    piece = Piece(scenario.name, peer, round_number)
+                    found = None if is_forced else kept.find(piece)
+                    if found is None:
+                        found = _run_and_keep(run, scenario, piece, kept, progress, page_cache)
+                    else:
+                        progress.begin(piece, "all")
+                        progress.end(f"done before, {found.date}")
+                    for figures in found.steps:
+                        run.add(peer, figures)
                 run.save()
+
+
+def _run_and_keep(
+    run: Results, scenario: Scenario, piece: Piece, kept: KeptPieces, progress: Progress, page_cache: PageCache
+) -> KeptPiece:
+    failures = len(run.failures)
+    found = run_scenario(run, scenario, piece, progress, page_cache)
+    if len(run.failures) == failures:
+        kept.keep(piece, found)
+    return found
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -95,6 +122,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--scenarios", default="", help="only these scenarios, separated by commas")
     parser.add_argument("--stored-gb", type=float, help="gigabytes stored for the start-up comparison")
     parser.add_argument("--failovers", type=int, help="how often a leader is killed in each round")
+    parser.add_argument("--force", action="store_true", help="measure again what was measured before on this commit")
     parser.add_argument(
         "--name", help="of the results file; a run named 'full' or as its part makes docs/performance.md"
     )
@@ -137,15 +165,21 @@ def main() -> int:
         machine=results.describe_machine(),
         peers={peer: TITLES[peer] for peer in peers},
         parts=parts,
+        commit=kept_pieces.code_version(),
     )
     try:
         if any(PARTS[part].needs_librdkafka for part in parts):
             rdkafka.ensure_built()
         wanted = [scenario for scenario in known if not names or scenario.name in names]
-        run_rounds(run, peers, on_shared_peers(wanted) if sizes.shares_peers else wanted)
+        scenarios = on_shared_peers(wanted) if sizes.shares_peers else wanted
+        kept = KeptPieces(kept_pieces.DIRECTORY, sizes, run.commit)
+        run_rounds(run, peers, scenarios, kept, is_forced=options.force)
     except (NotAvailable, rdkafka.ClientUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; run it again on this commit to go on", file=sys.stderr)
+        return 130
     finish(run)
     return 1 if run.failures else 0
 

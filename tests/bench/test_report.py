@@ -84,6 +84,23 @@ def test_the_page_has_only_what_was_measured() -> None:
     assert "kill -9 of a leader, until" not in page
 
 
+def test_the_page_says_first_where_others_are_ahead_the_furthest_first() -> None:
+    run = results_with(
+        {
+            "start": {"tidelog": [5.0], "kafka": [4.0]},
+            "produce-1k-rate": {"tidelog": [1.0], "kafka": [4.0]},
+            "cpu-idle": {"tidelog": [1.0], "kafka": [4.0]},
+        }
+    )
+    run.commit = "abc123"
+    page = report.page({"one-broker": run}, "")
+    first = page.split("## ")[1]
+    assert first.startswith("Where others are ahead")
+    assert [line.rpartition(" | ")[2] for line in first.splitlines() if " x |" in line] == ["4 x |", "1.25 x |"]
+    assert "at commit `abc123`" in page
+    assert "Nowhere in these runs" in report.behind_text({"one-broker": results_with({})})
+
+
 def test_advantage_is_above_one_where_tidelog_is_better() -> None:
     run = results_with(
         {"start": {"tidelog": [1.0], "kafka": [4.0]}, "produce-1k-rate": {"tidelog": [1.0], "kafka": [4.0]}}
