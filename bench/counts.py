@@ -44,13 +44,13 @@ def count_functions(path: HotPath, peer: Peer, topic: str, directory: Path) -> d
     hot_paths.run(path, peer.ports, topic)
     for pid in peer.pids:
         os.kill(pid, signal.SIGUSR2)
-    found = [json.loads(_wait_for(directory / f"{pid}.json").read_text()) for pid in peer.pids]
+    found = [json.loads(wait_for(directory / f"{pid}.json").read_text()) for pid in peer.pids]
     for pid in peer.pids:
         (directory / f"{pid}.json").unlink()
     return {kind: sum(each[kind] for each in found) for kind in ("python", "c")}
 
 
-def _wait_for(path: Path) -> Path:
+def wait_for(path: Path) -> Path:
     deadline = time.monotonic() + LIMIT_S
     while not path.exists():
         if time.monotonic() > deadline:
@@ -77,10 +77,10 @@ def count_system_calls(path: HotPath, peer: Peer, topic: str, directory: Path) -
 
 
 @contextlib.contextmanager
-def counted(path: HotPath, checkout: Path, directory: Path) -> Iterator[Peer]:
+def counted(path: HotPath, checkout: Path, directory: Path, program: str = "bench.counted_broker") -> Iterator[Peer]:
     """Brokers that can count, warmed up."""
     before = TidelogPeer.program
-    TidelogPeer.program, os.environ[DIRECTORY_VARIABLE] = ("-m", "bench.counted_broker"), str(directory)
+    TidelogPeer.program, os.environ[DIRECTORY_VARIABLE] = ("-m", program), str(directory)
     try:
         with PEERS[path.brokers](directory / "brokers", checkout) as peer:
             hot_paths.prepare(path, peer.ports, "counted")
