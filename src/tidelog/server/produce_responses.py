@@ -1,6 +1,6 @@
 """Produce responses of appends that failed."""
 
-from tidelog.errors import KafkaError, RecordsRejected
+from tidelog.errors import NO_ERROR, KafkaError, RecordsRejected
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -8,6 +8,7 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from tidelog.server.dispatch import RequestContext
 
 
 def failed(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
@@ -38,3 +39,12 @@ def rejected(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
             for topic in request.topic_data
         ]
     )
+
+
+def close_if_failed(response: ProduceResponse, context: RequestContext) -> None:
+    """With acks=0 a client learns of a failure only by a closed connection."""
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code != NO_ERROR:
+                context.connection.channel.close(f"acks=0 and the append failed: {partition.error_message}")
+                return

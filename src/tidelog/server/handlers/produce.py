@@ -25,6 +25,7 @@ from tidelog.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
+    UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
 from tidelog.protocol.compression import Codec
@@ -54,7 +55,7 @@ from tidelog.server.commit_waits import CommitWait
 from tidelog.server.connection import HeldRequest
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.leader_hints import add_leaders_to_produce
-from tidelog.server.produce_responses import failed, rejected
+from tidelog.server.produce_responses import close_if_failed, failed, rejected
 from tidelog.server.sliced_requests import MANY
 from tidelog.storage.record_checks import UndecodableBatch
 from tidelog.storage.validation import AppendOrigin, NeedsSlices, PreparedBatch, only_batch
@@ -104,9 +105,11 @@ def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceO
     if appends.unverified or (appends.unflushed and request.acks != 0):
         return _finish(request, response, appends, context)
     if request.acks == 0:
-        _close_if_failed(response, context)
+        close_if_failed(response, context)
         return None
-    return _answer(request, response, appends.waits, context)
+    if appends.waits or appends.has_error:
+        return _answer(request, response, appends.waits, context)
+    return response
 
 
 def _is_transaction_denied(request: ProduceRequest, context: RequestContext) -> bool:
@@ -123,7 +126,7 @@ def _reject_transaction(request: ProduceRequest, context: RequestContext) -> Pro
     response = rejected(request, TransactionalIdAuthorizationFailed())
     if request.acks != 0:
         return response
-    _close_if_failed(response, context)
+    close_if_failed(response, context)
     return None
 
 
@@ -193,7 +196,7 @@ async def _finish(
     for (_, responses, position), appended in appends.unverified:
         responses[position] = await appended.wait()
     if request.acks == 0:
-        _close_if_failed(response, context)
+        close_if_failed(response, context)
         return None
     await _flush(appends)
     outcome = _answer(request, response, appends.waits, context)
@@ -223,12 +226,13 @@ def _answer(
 class _Appends:
     """The appends of one request, and the work to do before its response."""
 
-    __slots__ = ("acks", "context", "long_batches", "transactional_id", "unflushed", "unverified", "waits")
+    __slots__ = ("acks", "context", "has_error", "long_batches", "transactional_id", "unflushed", "unverified", "waits")
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
         self.context = context
         self.acks = request.acks
         self.transactional_id = request.transactional_id
+        self.has_error = False
         self.waits: list[_Wait] = []
         self.unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
         self.unverified: list[tuple[_Place, Deferred[PartitionProduceResponse]]] = []
@@ -270,6 +274,7 @@ def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduce
         try:  # not `_append_or_fail`: one call less for every request
             responses.append(_append(topic, data, responses, appends))
         except KafkaError as error:
+            appends.has_error = True
             responses.append(failed(data.index, error))
     return TopicProduceResponse(topic.name, topic.topic_id, responses)
 
@@ -353,7 +358,10 @@ def _append_to(
     name: str, index: int, batch: memoryview, appends: _Appends, prepared: PreparedBatch | None = None
 ) -> PartitionProduceResponse:
     services = appends.context.services
-    partition = services.partition(name, index)
+    try:  # not `services.partition` at once: one call less for every batch
+        partition = services.replicas.get(name, index)
+    except UnknownTopicOrPartition:
+        partition = services.partition(name, index)  # raises what fits the cluster
     try:
         result = partition.append_as_leader(batch, appends.acks, CLIENT, prepared)
     except KafkaError as error:
@@ -445,15 +453,6 @@ class _HeldBatch(NamedTuple):
         except Exception:
             logger.exception("cannot append batch partition=%s", self.topic_partition)
             return failed(index, UnknownServerError("the broker failed on the batch"))
-
-
-def _close_if_failed(response: ProduceResponse, context: RequestContext) -> None:
-    """With acks=0 a client learns of a failure only by a closed connection."""
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code != NO_ERROR:
-                context.connection.channel.close(f"acks=0 and the append failed: {partition.error_message}")
-                return
 
 
 def _end_waits(waits: list[_Wait]) -> None:
