@@ -8,7 +8,7 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from tidelog.server.dispatch import RequestContext
+from tidelog.runtime.network import Channel
 
 
 def failed(index: int, error: KafkaError, log_start_offset: int = -1) -> PartitionProduceResponse:
@@ -41,10 +41,10 @@ def rejected(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
     )
 
 
-def close_if_failed(response: ProduceResponse, context: RequestContext) -> None:
+def close_if_failed(response: ProduceResponse, channel: Channel) -> None:
     """With acks=0 a client learns of a failure only by a closed connection."""
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code != NO_ERROR:
-                context.connection.channel.close(f"acks=0 and the append failed: {partition.error_message}")
+                channel.close(f"acks=0 and the append failed: {partition.error_message}")
                 return

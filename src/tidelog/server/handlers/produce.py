@@ -105,7 +105,7 @@ def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceO
     if appends.unverified or (appends.unflushed and request.acks != 0):
         return _finish(request, response, appends, context)
     if request.acks == 0:
-        close_if_failed(response, context)
+        close_if_failed(response, context.connection.channel)
         return None
     if appends.waits or appends.has_error:
         return _answer(request, response, appends.waits, context)
@@ -126,7 +126,7 @@ def _reject_transaction(request: ProduceRequest, context: RequestContext) -> Pro
     response = rejected(request, TransactionalIdAuthorizationFailed())
     if request.acks != 0:
         return response
-    close_if_failed(response, context)
+    close_if_failed(response, context.connection.channel)
     return None
 
 
@@ -196,7 +196,7 @@ async def _finish(
     for (_, responses, position), appended in appends.unverified:
         responses[position] = await appended.wait()
     if request.acks == 0:
-        close_if_failed(response, context)
+        close_if_failed(response, context.connection.channel)
         return None
     await _flush(appends)
     outcome = _answer(request, response, appends.waits, context)
