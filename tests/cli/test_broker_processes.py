@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -117,6 +118,11 @@ def pids_and_addresses(process: "subprocess.Popen[str]", count: int) -> dict[int
     return {int(each[1]): (int(each[2]), each[3]) for each in found}
 
 
+def leaders(admin: AdminClient, topic: str) -> set[int]:
+    found = admin.list_topics(timeout=TIME_LIMIT_S).topics.get(topic)
+    return {each.leader for each in found.partitions.values()} if found is not None else set()
+
+
 def test_processes_form_one_cluster_and_are_started_again(
     tmp_path: Path, ended: Callable[["subprocess.Popen[str]"], None]
 ) -> None:
@@ -129,9 +135,10 @@ def test_processes_form_one_cluster_and_are_started_again(
     assert sorted(brokers) == [7, 8]
     address = brokers[7][1]
     create_topic(address, "orders", 4)
-    found = AdminClient({"bootstrap.servers": address}).list_topics(timeout=60)
-    assert sorted(found.brokers) == [7, 8]
-    assert {each.leader for each in found.topics["orders"].partitions.values()} == {7, 8}
+    admin, deadline = AdminClient({"bootstrap.servers": address}), time.monotonic() + TIME_LIMIT_S
+    while leaders(admin, "orders") != {7, 8}:
+        assert time.monotonic() < deadline, "partitions are led by both"
+        time.sleep(0.05)
 
     os.kill(brokers[8][0], signal.SIGKILL)
     ((again, (pid, _)),) = pids_and_addresses(process, 1).items()
