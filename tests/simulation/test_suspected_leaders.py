@@ -33,7 +33,7 @@ def test_dead_leader_is_not_named_once_its_connections_have_ended() -> None:
         cluster.kill(1, noticed_after_s=DOUBT_S / 2)
         await asyncio.sleep(A_MOMENT_S)
         answers = await asyncio.gather(leaders_of_orders(cluster, 2), leaders_of_orders(cluster, 3))
-        assert answers == [[NOBODY, (NO_ERROR, 2)]] * 2
+        assert list(answers) == [[NOBODY, (NO_ERROR, 2)]] * 2
         await asyncio.sleep(DOUBT_S)
         assert await leaders_of_orders(cluster, 3) == [(NO_ERROR, 2), (NO_ERROR, 2)]
         await cluster.stop_all()
