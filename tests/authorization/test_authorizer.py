@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.counted_calls import counted_calls
 from tidelog.authorization.acls import (
     AclBinding,
     AclEntry,
@@ -212,7 +213,8 @@ def test_the_index_decides_like_a_search_through_all_rules(
 )
 def test_filters(selected: AclFilter, expected: set[str]) -> None:
     found = authorizer(binding("orders"), binding("*", WRITE), binding("ord", deny=True, prefixed=True, host=HOST))
-    assert {each.pattern.name for each in found.bindings(selected)} == expected
+    matching = {pattern: entries for pattern, entries in found.patterns.items() if selected.matches_pattern(pattern)}
+    assert {each.name for each, entries in matching.items() if any(map(selected.matches_entry, entries))} == expected
 
 
 @pytest.mark.parametrize(
@@ -246,3 +248,57 @@ def test_a_deny_rule_for_a_host_matches_every_form_of_its_address(written: str, 
     assert not made.allows(ALICE, connected, READ, TOPIC, "orders")
     assert not made.allows_any(ALICE, connected, READ, TOPIC)
     assert made.allows(ALICE, "10.0.0.2", READ, TOPIC, "orders")
+
+
+# -- decisions in time that does not depend on the rules of others
+
+NAMES = ["a", "ab", "abc", "b", "*"]
+PRINCIPALS = [ALICE, BOB, "User:*"]
+rules = st.builds(
+    binding,
+    st.sampled_from(NAMES),
+    st.sampled_from([READ, WRITE, DESCRIBE, Operation.ALL]),
+    principal=st.sampled_from(PRINCIPALS),
+    host=st.sampled_from(["*", HOST, "10.0.0.2"]),
+    deny=st.booleans(),
+    prefixed=st.booleans(),
+    kind=st.sampled_from([TOPIC, GROUP]),
+)
+
+
+@given(
+    before=st.lists(rules, max_size=12),
+    after=st.lists(rules, max_size=12),
+    everyone=st.booleans(),
+    at_once=st.booleans(),
+)
+def test_a_decision_is_that_which_is_explained(
+    before: list[AclBinding], after: list[AclBinding], *, everyone: bool, at_once: bool
+) -> None:
+    found = authorizer(*before, allow_everyone_if_no_acl_found=everyone)
+    wanted: dict[ResourcePattern, frozenset[AclEntry]] = dict.fromkeys(found.patterns, frozenset())
+    for pattern, entry in after:
+        wanted[pattern] = wanted.get(pattern, frozenset()) | {entry}
+    if at_once:
+        found.replace_all(wanted)
+    else:
+        found.update(wanted)
+    for name in NAMES:
+        for principal in (ALICE, BOB):
+            for kind in (TOPIC, GROUP):
+                asked = (principal, HOST, READ, kind, name)
+                assert found.allows(*asked) == found.decide(*asked).is_allowed
+
+
+def test_a_decision_costs_no_more_if_thousands_of_others_have_rules() -> None:
+    others = [binding("*", principal=f"User:{number}") for number in range(1000)]
+    others += [binding("p" * length, principal="User:x", prefixed=True) for length in range(1, 100)]
+    found = authorizer()
+    entries: dict[ResourcePattern, frozenset[AclEntry]] = {}
+    for pattern, entry in others:
+        entries[pattern] = entries.get(pattern, frozenset()) | {entry}
+    found.replace_all(entries)
+    with counted_calls() as calls:
+        for number in range(100):
+            assert not found.allows(ALICE, HOST, READ, TOPIC, f"{'p' * 200}-{number}")
+    assert calls.count / 100 < 20

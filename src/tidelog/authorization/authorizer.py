@@ -15,13 +15,13 @@ from tidelog.authorization.acls import (
     WILDCARD,
     AclBinding,
     AclEntry,
-    AclFilter,
     Operation,
     PatternType,
     Permission,
     ResourcePattern,
     ResourceType,
 )
+from tidelog.authorization.principal_rules import Entries, PrincipalRules
 
 MAX_CACHED_DECISIONS = 20_000
 """Clients choose the names they ask for, so the cache needs a limit: when it is full, it is emptied."""
@@ -35,7 +35,7 @@ IMPLIED_BY = {
 PROBE_NAME = "hardcode"
 """Resource name that Kafka's default `authorizeByResourceType` tries first."""
 
-Entries = frozenset[AclEntry]
+NO_ENTRIES: Entries = frozenset()
 
 
 class Decision(NamedTuple):
@@ -64,6 +64,7 @@ class Authorizer:
         self._allow_everyone = allow_everyone_if_no_acl_found
         self._asks_like_zookeeper_mode = asks_like_zookeeper_mode
         self._entries: dict[ResourcePattern, Entries] = {}
+        self._by_principal = PrincipalRules()
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
         """Lengths of the prefixes that have rules, longest first."""
         self._decisions: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
@@ -75,15 +76,11 @@ class Authorizer:
     def patterns(self) -> Mapping[ResourcePattern, Entries]:
         return self._entries
 
-    def bindings(self, selected: AclFilter | None = None) -> Iterator[AclBinding]:
-        for pattern, entries in self._entries.items():
-            if selected is None or selected.matches_pattern(pattern):
-                for entry in entries:
-                    if selected is None or selected.matches_entry(entry):
-                        yield AclBinding(pattern, entry)
-
     def replace_all(self, entries: Mapping[ResourcePattern, Entries]) -> None:
         self._entries = {pattern: found for pattern, found in entries.items() if found}
+        self._by_principal = PrincipalRules()
+        for pattern, found in self._entries.items():
+            self._by_principal.replace(pattern, NO_ENTRIES, found)
         self._on_changed()
 
     def replace(self, pattern: ResourcePattern, entries: Entries) -> None:
@@ -93,6 +90,7 @@ class Authorizer:
     def update(self, changed: Mapping[ResourcePattern, Entries]) -> None:
         """Replace the rules of several resource patterns in one step."""
         for pattern, entries in changed.items():
+            self._by_principal.replace(pattern, self._entries.get(pattern, NO_ENTRIES), entries)
             if entries:
                 self._entries[pattern] = entries
             else:
@@ -116,8 +114,23 @@ class Authorizer:
         if known is None:
             if len(self._decisions) >= MAX_CACHED_DECISIONS:
                 self._decisions = {}
-            known = self._decisions[key] = self.decide(*key).is_allowed
+            known = self._decisions[key] = self._decide(*key)
         return known
+
+    def _decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
+        """What `decide` decides, in time that does not depend on the rules of others: requests name thousands."""
+        if principal in self._super_users:
+            return True
+        is_allowed = False
+        for named in (principal, ANY_USER):
+            for entry in self._by_principal.of(named, resource, name):
+                if _matches(entry, principal, host, operation):
+                    if entry.permission is Permission.DENY:
+                        return False
+                    is_allowed = True
+        if is_allowed or not self._allow_everyone:
+            return is_allowed
+        return not any(pattern in self._entries for pattern in self._patterns_of(resource, name))
 
     def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Decision:
         """Decision with its reason, not from the cache."""

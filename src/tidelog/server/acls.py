@@ -24,6 +24,7 @@ from tidelog.cluster import acl_znodes
 from tidelog.cluster.znode_json import MalformedNode
 from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.errors import InvalidRequest, KafkaError, RequestTimedOut
+from tidelog.runtime.turns import Turns
 from tidelog.server.audit_log import audit_logger, shown
 from tidelog.store.interface import (
     BadVersion,
@@ -218,21 +219,20 @@ class Acls:
         await self._take_effect()
         return [outcome or failures.get(binding.pattern) for binding, outcome in zip(bindings, outcomes, strict=True)]
 
-    async def delete(self, filters: Sequence[AclFilter], author: str) -> list[list[AclBinding]]:
+    async def delete(self, filters: Sequence[AclFilter], author: str, turns: Turns) -> list[list[AclBinding]]:
         """The deleted bindings of each filter. Raises KafkaError if the store cannot be asked."""
         with store_errors_for_clients():
             await self.catch_up()
         deleted: list[list[AclBinding]] = [[] for _ in filters]
         for pattern, entries in list(self._authorizer.patterns.items()):
-            matching = [(index, each) for index, each in enumerate(filters) if each.matches_pattern(pattern)]
-            if not any(each.matches_entry(entry) for _, each in matching for entry in entries):
+            matching = await _Matching.of(filters, pattern, turns)
+            if not await matching.selects_any(entries, turns):
                 continue
-            selected = [each for _, each in matching]
-            for entry in await self._change(pattern, lambda current, by=selected: _kept(current, by)):  # type: ignore[misc]
+            for entry in await self._change(pattern, matching.kept):
                 audit_logger.info("ACL deleted by=%s acl=%s", shown(author), shown(str(AclBinding(pattern, entry))))
-                for index, each in matching:
-                    if each.matches_entry(entry):
-                        deleted[index].append(AclBinding(pattern, entry))
+                for index in matching.indexes(entry):
+                    deleted[index].append(AclBinding(pattern, entry))
+                await turns.yield_turn()
         await self._take_effect()
         return deleted
 
@@ -275,8 +275,36 @@ class Acls:
         return [f"{root}/{name}" for name in (await self._store().children(root))[:-KEPT_NOTIFICATIONS]]
 
 
-def _kept(current: Entries, filters: Sequence[AclFilter]) -> Entries:
-    return frozenset(entry for entry in current if not any(each.matches_entry(entry) for each in filters))
+class _Matching:
+    """The filters of a request that match a resource pattern, and the entries that they select.
+
+    A request may have thousands of filters, and a pattern thousands of entries: other work runs in between.
+    """
+
+    def __init__(self, filters: Sequence[tuple[int, AclFilter]]) -> None:
+        self._filters = filters
+        """With their places in the request."""
+        self._selected: dict[AclEntry, list[int]] = {}
+
+    @classmethod
+    async def of(cls, filters: Sequence[AclFilter], pattern: ResourcePattern, turns: Turns) -> "_Matching":
+        matches = await turns.each(filters, lambda each: each.matches_pattern(pattern))
+        return cls([(index, each) for index, each in enumerate(filters) if matches[index]])
+
+    async def selects_any(self, entries: Entries, turns: Turns) -> bool:
+        for entry in entries:
+            selecting = await turns.each(self._filters, lambda each, entry=entry: each[1].matches_entry(entry))  # type: ignore[misc]
+            pairs = zip(self._filters, selecting, strict=True)
+            self._selected[entry] = [index for (index, _), is_selecting in pairs if is_selecting]
+        return any(self._selected.values())
+
+    def indexes(self, entry: AclEntry) -> list[int]:
+        """Places of the filters that select the entry, which may be newer than those of this broker."""
+        found = self._selected.get(entry)
+        return [index for index, each in self._filters if each.matches_entry(entry)] if found is None else found
+
+    def kept(self, current: Entries) -> Entries:
+        return frozenset(entry for entry in current if not self.indexes(entry))
 
 
 def _decoded(node: Node, path: str) -> Entries:

@@ -26,6 +26,7 @@ async def handle_alter_client_quotas(
     """An entity that is named twice is answered once, and not changed by its second entry."""
     results: dict[frozenset[tuple[str, str | None]], AlteredEntity] = {}
     for entry in request.entries:
+        await context.services.turns.yield_turn()
         key = frozenset((part.entity_type, part.entity_name) for part in entry.entity)
         try:
             if key in results:

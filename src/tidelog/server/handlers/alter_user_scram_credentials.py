@@ -36,10 +36,13 @@ async def handle_alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
     services = context.services
-    errors, changes = planned_changes(request)
-    for user, change in changes.items():
+    wanted: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+    planned = _PlannedChanges(wanted)
+    await services.turns.each(wanted, planned.add)
+    errors, changes = planned.errors, planned.changes()
+    for change in changes:
         await services.turns.yield_turn()
-        errors[user] = await alter_user(services.membership.store, change, str(context.session.principal))
+        errors[change.user] = await alter_user(services.membership.store, change, str(context.session.principal))
     if changes:
         with contextlib.suppress(StoreError):
             await services.config_changes.catch_up()
@@ -47,28 +50,30 @@ async def handle_alter_user_scram_credentials(
     return AlterUserScramCredentialsResponse(results=results)
 
 
-def planned_changes(
-    request: AlterUserScramCredentialsRequest,
-) -> tuple[dict[str, KafkaError | None], dict[str, UserChange]]:
+class _PlannedChanges:
     """Errors of users whose changes are refused, and the changes of the others. A user's first error counts."""
-    errors: dict[str, KafkaError | None] = {}
-    credentials: dict[str, dict[str, ScramCredential | None]] = {}
-    wanted: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
-    counts = Counter((each.name, each.mechanism) for each in wanted)
-    for each in wanted:
-        errors.setdefault(each.name, None)
-        error = _error(each.name, each.mechanism, counts)
+
+    def __init__(self, wanted: list[ScramCredentialDeletion | ScramCredentialUpsertion]) -> None:
+        self.errors: dict[str, KafkaError | None] = {}
+        self._credentials: dict[str, dict[str, ScramCredential | None]] = {}
+        self._counts = Counter((each.name, each.mechanism) for each in wanted)
+
+    def add(self, each: ScramCredentialDeletion | ScramCredentialUpsertion) -> None:
+        self.errors.setdefault(each.name, None)
+        error = _error(each.name, each.mechanism, self._counts)
         if error is None and isinstance(each, ScramCredentialUpsertion):
             error = _error_of_credential(each)
         if error is not None:
-            errors[each.name] = errors[each.name] or error
-            continue
+            self.errors[each.name] = self.errors[each.name] or error
+            return
         mechanism = SCRAM_TYPES[each.mechanism]
         new = None
         if isinstance(each, ScramCredentialUpsertion):
             new = mechanism.credential(bytes(each.salt), bytes(each.salted_password), each.iterations)
-        credentials.setdefault(each.name, {})[mechanism.name] = new
-    return errors, {user: UserChange(user, found) for user, found in credentials.items() if errors[user] is None}
+        self._credentials.setdefault(each.name, {})[mechanism.name] = new
+
+    def changes(self) -> list[UserChange]:
+        return [UserChange(user, found) for user, found in self._credentials.items() if self.errors[user] is None]
 
 
 def _error(user: str, mechanism: int, counts: Counter[tuple[str, int]]) -> KafkaError | None:

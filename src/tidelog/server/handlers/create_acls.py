@@ -26,7 +26,7 @@ def reject_create_acls(request: CreateAclsRequest, error: KafkaError) -> CreateA
 
 
 async def handle_create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    bindings = list(map(_binding, request.creations))
+    bindings = await context.services.turns.each(request.creations, _binding)
     acls = context.services.acls
     if acls is None:
         return reject_create_acls(request, SecurityDisabled())

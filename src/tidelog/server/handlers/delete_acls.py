@@ -18,19 +18,20 @@ def reject_delete_acls(request: DeleteAclsRequest, error: KafkaError) -> DeleteA
 
 
 async def handle_delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    filters = list(map(acl_filter, request.filters))
+    turns = context.services.turns
+    filters = await turns.each(request.filters, acl_filter)
     acls = context.services.acls
     if acls is None:
         return reject_delete_acls(request, SecurityDisabled())
     try:
-        deleted = await acls.delete(filters, str(context.session.principal))
+        deleted = await acls.delete(filters, str(context.session.principal), turns)
     except KafkaError as error:
         return reject_delete_acls(request, error)
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(error_message=None, matching_acls=list(map(_matching, found))) for found in deleted
-        ]
-    )
+    return DeleteAclsResponse(filter_results=await turns.each(deleted, _result))
+
+
+def _result(deleted: list[AclBinding]) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(error_message=None, matching_acls=list(map(_matching, deleted)))
 
 
 def _matching(binding: AclBinding) -> DeleteAclsMatchingAcl:

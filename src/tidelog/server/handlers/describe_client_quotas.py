@@ -25,19 +25,21 @@ def reject_describe_client_quotas(_: DescribeClientQuotasRequest, error: KafkaEr
     return DescribeClientQuotasResponse(**error_fields(error), entries=None)
 
 
-def handle_describe_client_quotas(
+async def handle_describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     try:
         components = _checked(request.components)
     except KafkaError as error:
         return reject_describe_client_quotas(request, error)
-    entries = [
-        _entry(entity, quotas)
-        for entity, quotas in context.services.client_quotas.table.quotas.items()
-        if _matches(entity, components, is_strict=request.strict)
-    ]
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    is_strict = request.strict
+
+    def entry(stored: tuple[QuotaEntity, Mapping[str, float]]) -> EntryData | None:
+        return _entry(*stored) if _matches(stored[0], components, is_strict=is_strict) else None
+
+    stored = list(context.services.client_quotas.table.quotas.items())
+    entries = await context.services.turns.each(stored, entry)
+    return DescribeClientQuotasResponse(error_message=None, entries=[each for each in entries if each is not None])
 
 
 def _checked(components: list[ComponentData]) -> dict[str, ComponentData]:

@@ -50,7 +50,7 @@ def _describe(
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    keys = requested.configuration_keys  # an empty list means all, like null
+    keys = frozenset(requested.configuration_keys or ())  # an empty list means all, like null
     result.configs = [_entry(setting, request) for setting in settings if not keys or setting.name in keys]
     return result
 

@@ -26,7 +26,8 @@ def handle_describe_groups(request: DescribeGroupsRequest, context: RequestConte
         context.services.groups.describe(group_id, context.version, reply)
         return reply
 
-    return begin_each(request.groups, begin, finish, context)
+    # Once each: a request can name a group with thousands of members thousands of times.
+    return begin_each(dict.fromkeys(request.groups), begin, finish, context)
 
 
 def _failed(group_id: str, error: KafkaError) -> DescribeGroupsResponse:

@@ -20,7 +20,9 @@ def handle_describe_transactions(
             transaction_states=[state for part in parts for state in part.transaction_states]
         )
 
-    return begin_each(request.transactional_ids, lambda each: _describe(each, context), finish, context)
+    # Once each: a request can name a transaction of thousands of partitions thousands of times.
+    distinct = dict.fromkeys(request.transactional_ids)
+    return begin_each(distinct, lambda each: _describe(each, context), finish, context)
 
 
 def _describe(transactional_id: str, context: RequestContext) -> Deferred[DescribeTransactionsResponse]:

@@ -30,9 +30,8 @@ async def handle_describe_user_scram_credentials(
     await services.config_changes.load_users()
     credentials = services.credentials
     counts = Counter(each.name for each in request.users) if request.users else Counter(credentials.users)
-    return DescribeUserScramCredentialsResponse(
-        results=[_result(user, count, credentials) for user, count in counts.items()]
-    )
+    results = await services.turns.each(counts.items(), lambda each: _result(*each, credentials))
+    return DescribeUserScramCredentialsResponse(results=results)
 
 
 def _result(user: str, count: int, credentials: UserCredentials) -> DescribeUserScramCredentialsResult:

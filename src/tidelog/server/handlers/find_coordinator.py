@@ -4,6 +4,8 @@ The coordinator is the leader of the partition of the internal topic that stores
 topic and waits briefly for it. Until a leader exists clients get COORDINATOR_NOT_AVAILABLE and retry.
 """
 
+from collections.abc import Iterable
+
 from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.cluster.image import BrokerRegistration
 from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
@@ -30,7 +32,7 @@ NO_PORT = -1
 async def handle_find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     keys = [request.key] if context.version < BATCHES_FROM_VERSION else request.coordinator_keys
     topic = TOPICS_BY_KEY_TYPE.get(request.key_type)
-    if topic is not None and any(_is_permitted(key, topic, context) for key in keys):
+    if topic is not None and await _permits_any(keys, topic, context):
         await context.services.internal_topics.ensure(topic, CREATION_WAIT_S)
     found = await context.services.turns.each(keys, lambda key: _coordinator(key, topic, request.key_type, context))
     if context.version >= BATCHES_FROM_VERSION:
@@ -56,8 +58,12 @@ def _coordinator(key: str, topic: str | None, key_type: int, context: RequestCon
     return Coordinator(key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, **error_fields(None))
 
 
-def _is_permitted(key: str, topic: str, context: RequestContext) -> bool:
-    return not context.is_denied(Operation.DESCRIBE, RESOURCES_BY_TOPIC[topic], key, is_logged=False)
+async def _permits_any(keys: Iterable[str], topic: str, context: RequestContext) -> bool:
+    for key in keys:
+        if not context.is_denied(Operation.DESCRIBE, RESOURCES_BY_TOPIC[topic], key, is_logged=False):
+            return True
+        await context.services.turns.yield_turn()
+    return False
 
 
 def _require_permission(key: str, topic: str, context: RequestContext) -> None:

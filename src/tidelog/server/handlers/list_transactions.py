@@ -11,28 +11,37 @@ from tidelog.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from tidelog.runtime.turns import Turns
 from tidelog.server.dispatch import RequestContext
 from tidelog.transactions.states import STATES_BY_LABEL
 from tidelog.transactions.transaction import Transaction
 
+MATCHED_AT_ONCE = 200
+"""Transactional ids, of at most 32 KB each."""
 
-def handle_list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+
+async def handle_list_transactions(
+    request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
+    turns = context.services.turns
     try:
         matches = _filter(request, context.services.clock.now_ms())
-        found = [each for each in context.services.transactions.transactions() if matches(each)]
-        found = _matching(request.transactional_id_pattern, found)
+        transactions = list(context.services.transactions.transactions())
+        found = [each for each in await turns.each(transactions, lambda each: each if matches(each) else None) if each]
+        found = await _matching(request.transactional_id_pattern, found, turns)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
-    names = (each.transactional_id for each in found)
-    denied = context.denied(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names, is_logged=False)
+
+    def listed(transaction: Transaction) -> TransactionState | None:
+        name = transaction.transactional_id
+        if context.is_denied(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name, is_logged=False):
+            return None
+        return TransactionState(name, transaction.producer_id, transaction.state.label)
+
     return ListTransactionsResponse(
         error_code=NO_ERROR,
         unknown_state_filters=[label for label in request.state_filters if label not in STATES_BY_LABEL],
-        transaction_states=[
-            TransactionState(each.transactional_id, each.producer_id, each.state.label)
-            for each in found
-            if each.transactional_id not in denied
-        ],
+        transaction_states=[state for state in await turns.each(found, listed) if state is not None],
     )
 
 
@@ -51,11 +60,17 @@ def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transact
     return matches
 
 
-def _matching(pattern: str | None, transactions: list[Transaction]) -> list[Transaction]:
+async def _matching(pattern: str | None, transactions: list[Transaction], turns: Turns) -> list[Transaction]:
     if not pattern:
         return transactions
+    found: list[Transaction] = []
     try:
-        matching = TopicPattern(pattern).matching(each.transactional_id for each in transactions)
+        compiled = TopicPattern(pattern)
+        for first in range(0, len(transactions), MATCHED_AT_ONCE):
+            some = transactions[first : first + MATCHED_AT_ONCE]
+            matching = compiled.matching(each.transactional_id for each in some)
+            found += [each for each in some if each.transactional_id in matching]
+            await turns.yield_turn()
     except InvalidExpression as error:
         raise InvalidRegularExpression(str(error)) from error
-    return [each for each in transactions if each.transactional_id in matching]
+    return found

@@ -77,7 +77,7 @@ def handle_write_txn_markers(
     if sum(len(topic.partition_indexes) for marker in request.markers for topic in marker.topics) > MANY:
         return _write_in_slices(request, context, may_commit=is_proved)
     written = _Written(context, may_commit=is_proved)
-    return written.answer_with(request, [written.write(*each) for each in _markers_of(request)])
+    return written.answer_with(_response(request, [written.write(*each) for each in _markers_of(request)]))
 
 
 async def _write_if_store_permits(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
@@ -90,14 +90,22 @@ async def _write_in_slices(
 ) -> WriteTxnMarkersResponse:
     """Each marker is one step, with other work in between. Requests of brokers do not queue behind clients."""
     written = _Written(context, may_commit=may_commit)
-    results = []
-    for number, each in enumerate(_markers_of(request), 1):
-        results.append(written.write(*each))
-        if not context.connection.is_privileged:
-            await context.services.turns.yield_turn()
-        elif number % BROKER_MARKERS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return await written.answer_with(request, results).wait()
+    response = WriteTxnMarkersResponse([])
+    number = 0
+    for marker in request.markers:
+        result = WritableTxnMarkerResult(marker.producer_id, [])
+        response.markers.append(result)
+        for topic in marker.topics:
+            partitions: list[WritableTxnMarkerPartitionResult] = []
+            result.topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
+            for index in topic.partition_indexes:
+                partitions.append(written.write(marker, topic.name, index))
+                number += 1
+                if not context.connection.is_privileged:
+                    await context.services.turns.yield_turn()
+                elif number % BROKER_MARKERS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+    return await written.answer_with(response).wait()
 
 
 def _markers_of(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, str, int]]:
@@ -210,10 +218,7 @@ class _Written:
             reply=ended,
         )
 
-    def answer_with(
-        self, request: WriteTxnMarkersRequest, results: list[WritableTxnMarkerPartitionResult]
-    ) -> Deferred[WriteTxnMarkersResponse]:
-        response = _response(request, results)
+    def answer_with(self, response: WriteTxnMarkersResponse) -> Deferred[WriteTxnMarkersResponse]:
         return gather([self._committed(), *self._of_groups]).map(lambda _: response)
 
     def _committed(self) -> Deferred[None]:
