@@ -252,11 +252,11 @@ def test_a_deny_rule_for_a_host_matches_every_form_of_its_address(written: str, 
 
 # -- decisions in time that does not depend on the rules of others
 
-NAMES = ["a", "ab", "abc", "b", "*"]
+RULE_NAMES = ["a", "ab", "abc", "b", "*"]
 PRINCIPALS = [ALICE, BOB, "User:*"]
 rules = st.builds(
     binding,
-    st.sampled_from(NAMES),
+    st.sampled_from(RULE_NAMES),
     st.sampled_from([READ, WRITE, DESCRIBE, Operation.ALL]),
     principal=st.sampled_from(PRINCIPALS),
     host=st.sampled_from(["*", HOST, "10.0.0.2"]),
@@ -283,7 +283,7 @@ def test_a_decision_is_that_which_is_explained(
         found.replace_all(wanted)
     else:
         found.update(wanted)
-    for name in NAMES:
+    for name in RULE_NAMES:
         for principal in (ALICE, BOB):
             for kind in (TOPIC, GROUP):
                 asked = (principal, HOST, READ, kind, name)
