@@ -15,6 +15,7 @@ from compat.answers import (
     consumer_groups,
     coordinators,
     extremes,
+    frame_lies,
     lies,
     limits,
     offsets,
@@ -37,6 +38,7 @@ CHAPTER_MODULES = (
     extremes,
     limits,
     lies,
+    frame_lies,
 )
 """Importing them fills the table of chapters."""
 
@@ -72,6 +74,7 @@ KNOWN: Mapping[str, str] = {
     "create __share_group_state, v2": BY_HAND,
     "create __share_group_state, v7": BY_HAND,
     **lies.KNOWN_LIES,
+    **frame_lies.KNOWN_FRAMES,
     **KNOWN_PERMISSIONS,
     **KNOWN_LOGINS,
     **limits.KNOWN_LIMITS,

@@ -34,10 +34,24 @@ LZ4_DEFAULT_LEVEL: Final = 9
 ZSTD_DEFAULT_LEVEL: Final = 3
 
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_MAX_GZIP_MEMBERS: Final = 64
+"""Each costs some memory and microseconds, and may be empty."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _BLOCK_LENGTH: Final = struct.Struct(">i")
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_VERSION_MASK: Final = 0xC0
+_LZ4_VERSION: Final = 0x40
+_LZ4_INDEPENDENT: Final = 0x20
+_LZ4_BLOCK_CHECKSUM: Final = 0x10
+_LZ4_CONTENT_SIZE: Final = 0x08
+_LZ4_CONTENT_CHECKSUM: Final = 0x04
+_LZ4_DICTIONARY: Final = 0x01
+_LZ4_UNCOMPRESSED: Final = 2**31
+_LZ4_LENGTH: Final = struct.Struct("<I")
 
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _GUESSED_RATIO: Final = 4
@@ -124,14 +138,24 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _start_of_gzip(data: Buffer, most_bytes: int) -> tuple[bytes, bool]:
-    decompressor = zlib.decompressobj(_GZIP_WINDOW)
-    try:
-        output = decompressor.decompress(data, most_bytes)
-    except zlib.error as error:
-        raise _malformed("gzip", error) from error
-    if len(output) < most_bytes and (not decompressor.eof or decompressor.unused_data):
-        raise _malformed("gzip", "it does not end where the batch ends")
-    return output, decompressor.eof and not decompressor.unused_data
+    """Members one after the other are one stream, as in Java's GZIPInputStream."""
+    output = b""
+    rest: Buffer = data
+    for _ in range(_MAX_GZIP_MEMBERS):
+        decompressor = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            found = decompressor.decompress(rest, most_bytes - len(output))
+        except zlib.error as error:
+            raise _malformed("gzip", error) from error
+        output = output + found if output else found
+        rest = decompressor.unused_data
+        if len(output) >= most_bytes:
+            return output, decompressor.eof and not rest
+        if not decompressor.eof or (rest and not rest.startswith(_GZIP_MAGIC)):
+            raise _malformed("gzip", "it does not end where the batch ends")
+        if not rest:
+            return output, True
+    raise _malformed("gzip", f"it has more than {_MAX_GZIP_MEMBERS} members")
 
 
 def _compress_snappy(data: Buffer, level: int | None) -> bytes:
@@ -174,6 +198,11 @@ def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
         block_start = position + _BLOCK_LENGTH.size
         if block_start > len(view):
             raise _malformed("snappy", "a block length is cut short")
+        if (
+            bytes(view[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
+        ):  # another stream, which Java reads too
+            position += len(_XERIAL_HEADER)
+            continue
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
         position = block_start + length
         if length < 0 or position > len(view):
@@ -232,13 +261,35 @@ def _decompress_growing(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
 def _decompress_frame_into(codec: Codec, data: Buffer, output: bytearray | memoryview) -> int | None:
     import cramjam
 
-    decompressor = cramjam.lz4 if codec == Codec.LZ4 else cramjam.zstd
     try:
-        return int(decompressor.decompress_into(data, output))
+        if codec == Codec.LZ4:
+            return int(cramjam.lz4.decompress_into(_first_lz4_frame(memoryview(data)), output))
+        return int(cramjam.zstd.decompress_into(data, output))
     except cramjam.DecompressionError as error:
         if _OUTPUT_TOO_SMALL not in str(error):
             raise _malformed(codec.setting, error) from error
     return None
+
+
+def _first_lz4_frame(view: memoryview) -> memoryview:
+    """What Kafka's Java clients read: one frame of independent blocks, and nothing of further frames.
+
+    Other decoders read more: records that only some consumers see must not be accepted.
+    """
+    if bytes(view[: len(_LZ4_MAGIC)]) != _LZ4_MAGIC or len(view) <= len(_LZ4_MAGIC):
+        raise _malformed("lz4", "it does not begin with a frame")
+    flags = view[len(_LZ4_MAGIC)]
+    if flags & _LZ4_VERSION_MASK != _LZ4_VERSION or not flags & _LZ4_INDEPENDENT:
+        raise _malformed("lz4", "only frames of version 1 with independent blocks are read by all clients")
+    position = len(_LZ4_MAGIC) + 3 + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
+    while position + _LZ4_LENGTH.size <= len(view):
+        (length,) = _LZ4_LENGTH.unpack_from(view, position)
+        position += _LZ4_LENGTH.size
+        if not length:
+            end = position + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0)
+            return view[:end] if bytes(view[end : end + len(_LZ4_MAGIC)]) == _LZ4_MAGIC else view
+        position += (length & ~_LZ4_UNCOMPRESSED) + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
+    return view  # cut short, as the decoder will notice
 
 
 _FRAME_CODECS: Final = (Codec.LZ4, Codec.ZSTD)
