@@ -1,4 +1,8 @@
-"""Schemas of a registry with Confluent's REST interface: Avro, Protobuf and JSON Schema."""
+"""Schemas of a registry with Confluent's REST interface: Avro, Protobuf and JSON Schema.
+
+Read with Python's own HTTP client, and Protobuf as descriptors: pipelines register schemas too, with Confluent's client,
+which the console does not need.
+"""
 
 import asyncio
 import base64
