@@ -1,7 +1,7 @@
 """Schemas of a registry with Confluent's REST interface: Avro, Protobuf and JSON Schema.
 
-Read with Python's own HTTP client, and Protobuf as descriptors: pipelines register schemas too, with Confluent's client,
-which the console does not need.
+Read with Python's own HTTP client, and Protobuf as descriptors. Pipelines, which also register schemas, have Confluent's
+client (`pipelines/formats/schema_registry.py`), which the console does not need.
 """
 
 import asyncio
