@@ -1,6 +1,6 @@
 """Schemas of a registry with Confluent's REST interface: Avro, Protobuf and JSON Schema.
 
-Read with Python's own HTTP client, and Protobuf as descriptors. Pipelines, which also register schemas, have Confluent's
+Read with Python's own HTTP client, and Protobuf as descriptors. Pipelines, which also register schemas, use Confluent's
 client (`pipelines/formats/schema_registry.py`), which the console does not need.
 """
 

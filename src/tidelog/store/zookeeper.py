@@ -171,7 +171,11 @@ class ZooKeeperStore(BaseStore):
         ]
 
     async def run(self) -> None:
-        keeper = SessionKeeper(self.lease, self._timeout_s, self._clock.monotonic, self._sync_from_keeper)
+        def sync(_: float) -> None:
+            """Runs in the keeper's thread. kazoo keeps the session alive; this shows that it does."""
+            self._client.sync_async(self._chroot.full(ROOT)).get(timeout=self._timeout_s / HEARTBEATS_PER_SESSION)
+
+        keeper = SessionKeeper(self.lease, self._timeout_s, self._clock.monotonic, sync)
         stop_keeping = self._workers.repeat(keeper.interval_s, keeper.tick)
         try:
             while not self._is_ended:
@@ -187,10 +191,6 @@ class ZooKeeperStore(BaseStore):
             await self._keep_up()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), self._timeout_s / HEARTBEATS_PER_SESSION)
-
-    def _sync_from_keeper(self, _: float) -> None:
-        """Runs in the keeper's thread. kazoo keeps the session alive; this shows that it does."""
-        self._client.sync_async(self._chroot.full(ROOT)).get(timeout=self._timeout_s / HEARTBEATS_PER_SESSION)
 
     async def _keep_up(self) -> None:
         try:
