@@ -88,7 +88,7 @@ lock: $(DEV) ## Choose the pinned versions anew
 	@$(PIP) install uv
 	@$(call choose,runtime,--extra console --extra security)
 	@$(call choose,spark,--extra console --extra security --extra spark)
-	@$(call choose,dev,--extra console --extra security --extra spark --extra connect --extra registry --extra iceberg --extra dev)
+	@$(call choose,dev,--extra console --extra security --extra spark --extra connect --extra registry --extra iceberg --extra tracing --extra dev)
 
 define choose
 $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
