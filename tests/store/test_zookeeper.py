@@ -17,6 +17,7 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.config.ssl import SslSettings
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.disk import SystemDisk
+from tidelog.runtime.randomness import SystemRandomness
 from tidelog.runtime.tls_context import server_context
 from tidelog.runtime.workers import ThreadWorkers
 from tidelog.store.interface import Create, Node, RequestTooLarge, StoreError, StoreUnavailable, WatchEvent, WatchKind
@@ -90,7 +91,7 @@ def test_tls_with_certificates_on_both_sides(zookeeper: ZooKeeper, tmp_path: Pat
         )
         workers = ThreadWorkers("store", 2)
         try:
-            store = await open_store(settings, SystemDisk(), SystemClock(), workers)
+            store = await open_store(settings, SystemDisk(), SystemClock(), workers, SystemRandomness())
             await store.create("/secured", b"x" * 500_000)
             assert len((await store.get("/secured")).data) == 500_000
             await store.delete("/secured")
@@ -119,7 +120,7 @@ def test_a_server_that_is_not_there_is_one_clear_sentence() -> None:
     async def scenario() -> None:
         workers = ThreadWorkers("store", 1)
         with pytest.raises(StoreUnavailable, match=rf"^no ZooKeeper server answered at {connect} within 0\.3 s; check"):
-            await open_store(settings, SystemDisk(), SystemClock(), workers)
+            await open_store(settings, SystemDisk(), SystemClock(), workers, SystemRandomness())
         workers.close()
 
     run(scenario)

@@ -1,7 +1,6 @@
 """SASL settings of a listener that can be changed while the broker runs.
 
-New connections use them; open ones stay. Kafka stores all of them, but an existing listener uses them after a restart
-only, and a mistake then stops the start.
+New connections use them; open ones stay. Kafka accepts more of them, and also those with a mistake.
 """
 
 # Core: no clock, no I/O, no await.

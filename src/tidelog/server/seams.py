@@ -78,14 +78,6 @@ def system_seams(settings: BrokerSettings) -> Seams:
             tls=tls.get(listener or ""),
         )
 
-    def open_session() -> Awaitable[Store]:
-        if not settings.zookeeper_connect:
-            return open_store(settings, disk, clock, store_workers)
-        # Imported here: a broker without ZooKeeper starts faster without its client.
-        from tidelog.store.zookeeper_opening import open_zookeeper_store
-
-        return open_zookeeper_store(settings, clock, store_workers, randomness)
-
     control_listener = settings.control_plane_listener
     return Seams(
         clock=clock,
@@ -93,7 +85,7 @@ def system_seams(settings: BrokerSettings) -> Seams:
         network=network_to(settings.inter_broker_listener),
         randomness=randomness,
         workers=workers,
-        open_store=open_session,
+        open_store=lambda: open_store(settings, disk, clock, store_workers, randomness),
         large_messages=ThreadWorkers("tidelog-large-message", 1),
         store_workers=store_workers,
         tls=tls,

@@ -1,37 +1,23 @@
 """Factory for the store that the settings choose."""
 
-from functools import partial
-
 from tidelog.config.broker import BrokerSettings
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.disk import Disk
-from tidelog.runtime.tls_context import client_context
+from tidelog.runtime.randomness import Randomness
 from tidelog.runtime.workers import RepeatingWorkers
-from tidelog.store.interface import Store, StoreUnavailable
+from tidelog.store.interface import Store
 from tidelog.store.sqlite import SqliteStore
 
 
-async def open_store(settings: BrokerSettings, disk: Disk, clock: Clock, workers: RepeatingWorkers) -> Store:
+async def open_store(
+    settings: BrokerSettings, disk: Disk, clock: Clock, workers: RepeatingWorkers, randomness: Randomness
+) -> Store:
     """Opens a new session."""
     if settings.zookeeper_connect:
         # Imported here: a broker without ZooKeeper starts faster without its client.
-        from tidelog.store.zookeeper import ZooKeeperStore
+        from tidelog.store.zookeeper_opening import open_zookeeper_store
 
-        tls = settings.zookeeper_tls
-        make_context = None if tls is None else partial(client_context, tls)
-        if make_context is not None:
-            try:
-                make_context()
-            except OSError as error:
-                raise StoreUnavailable("", f"zookeeper.ssl: {error}") from error
-        return await ZooKeeperStore.open(
-            settings.zookeeper_connect,
-            clock,
-            workers,
-            session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
-            tls=make_context,
-        )
+        return await open_zookeeper_store(settings, clock, workers, randomness)
     return await SqliteStore.open(
         settings.coordination_store_path,
         disk,
