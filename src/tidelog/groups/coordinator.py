@@ -1,11 +1,11 @@
 """Group coordinator: routes requests to the state machine of a `__consumer_offsets` partition."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.topic_names import GROUP_TOPIC
-from tidelog.errors import CoordinatorLoadInProgress, InvalidGroupId
+from tidelog.errors import InvalidGroupId
 from tidelog.groups.group import Caller, GroupSettings
 from tidelog.groups.machine import GroupMachine
 from tidelog.groups.statistics import GroupCounts, GroupStatistics
@@ -14,7 +14,6 @@ from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHear
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupRequest
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest
-from tidelog.protocol.messages.list_groups import ListedGroup
 from tidelog.protocol.messages.offset_commit import OffsetCommitRequest
 from tidelog.protocol.messages.offset_delete import OffsetDeleteRequest
 from tidelog.protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -124,12 +123,6 @@ class GroupCoordinator:
         self._perform(request.group_id, reply, lambda machine, effects: machine.offsets.delete(request, reply, effects))
 
     # ---- administration
-
-    def listed(self) -> Iterator[ListedGroup]:
-        if self.topic.is_loading:
-            raise CoordinatorLoadInProgress
-        for _, machine in self.topic.loaded():
-            yield from machine.listed()
 
     def describe(self, group_id: str, api_version: int, reply: Reply) -> None:
         self._perform(
