@@ -17,12 +17,12 @@ UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 def _is_clean(before: PartitionState, after: PartitionState) -> bool:
     """True if the leader was elected among replicas with all committed records.
 
-    A partition that was created in an outage and lost its first leader may have committed nothing. That nothing was
-    committed is what the checks of the logs tell (I2, I4).
+    A partition that was created in an outage with one replica in sync, and lost it, may have committed nothing. That
+    nothing was committed is what the checks of the logs tell (I2, I4).
     """
     candidates = (*before.in_sync_replicas, *before.eligible_leader_replicas)
     is_first_isr = before.leader_epoch <= FIRST_LEADER_EPOCH + 1 and before.version <= FIRST_STATE_VERSION + 1
-    return after.leader in candidates or (is_first_isr and len(before.in_sync_replicas) < len(before.replicas))
+    return after.leader in candidates or (is_first_isr and len(before.in_sync_replicas) == 1 < len(before.replicas))
 
 
 class StoreAudit:

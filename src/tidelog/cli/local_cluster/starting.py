@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import time
 from collections.abc import Iterable
 
 from tidelog.cli.command_error import CommandError
@@ -13,11 +14,15 @@ from tidelog.cli.local_cluster.processes import start_detached
 FIRST_FREE_PORT = 20_000
 LAST_FREE_PORT = 32_000
 """Below the range from which the system takes ports for outgoing connections."""
+SECOND_LOOK_S = 0.3
+"""Whoever holds a port for a moment may only be looking whether it is free, as this module does."""
 
 
 def reject_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:
     for broker_id in broker_ids:
         for port in (plan.port_of(broker_id), *([plan.inter_broker_port_of(broker_id)] if plan.is_secure else [])):
+            if _obstacle(port) is not None:
+                time.sleep(SECOND_LOOK_S)
             obstacle = _obstacle(port)
             if obstacle is not None:
                 raise CommandError(
