@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.cli.client import consume, create_topic, produce
 from tests.cli.process import TIME_LIMIT_S, settings, tidelog
-from tidelog.cli.broker_processes import LogOptions, ProcessSettings, check, process_of
+from tidelog.cli.broker_processes import LogOptions, ProcessSettings, _exit_code, check, process_of
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.plan import (
     Plan,
@@ -161,6 +161,11 @@ def test_processes_end_together_if_one_cannot_start(tmp_path: Path) -> None:
         failed = tidelog("broker", "--processes", "2", "--log-level", "error", *flags)
     assert failed.returncode == 1
     assert f"127.0.0.1:{port + 1}" in failed.stderr
+
+
+@pytest.mark.parametrize(("returncode", "expected"), [(0, 0), (3, 3), (-signal.SIGTERM, 0), (-signal.SIGKILL, 1)])
+def test_a_broker_that_a_stop_ends_at_once_has_not_failed(returncode: int, expected: int) -> None:
+    assert _exit_code(returncode) == expected
 
 
 def test_up_starts_a_broker_for_each_core(tmp_path: Path) -> None:

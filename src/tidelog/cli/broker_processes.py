@@ -150,7 +150,7 @@ class _Supervisor:
             if self._stopping.is_set() or code >= 0:
                 if code > 0:
                     self._stop()
-                return abs(code)
+                return _exit_code(code)
             print(f"broker {broker_id} was killed by {signal.Signals(-code).name}, starting it again", flush=True)
             if not await self._wait_until_due(pause):
                 return 0
@@ -181,3 +181,10 @@ class _Supervisor:
                 continue
             return False
         return not self._stopping.is_set()
+
+
+def _exit_code(returncode: int) -> int:
+    """A broker may be so young that the signal to stop ends it before it handles signals: that is no failure."""
+    if returncode >= 0:
+        return returncode
+    return 0 if returncode == -signal.SIGTERM else 1
