@@ -23,6 +23,16 @@ def owned_by_a(heard_at: float = 0.0) -> Ownership:
     return ownership
 
 
+def owned_by_a_that_must_let_go_of_one() -> Ownership:
+    """Of two partitions, as it learned at 1.0 s."""
+    both = ONE | {TopicPartition("queue", 1)}
+    ownership = Ownership(session_timeout_s=3.0, rebalance_timeout_s=6.0)
+    ownership.on_heartbeat("a", 0.0, both)
+    ownership.on_owned("a", both, 0.0)
+    ownership.on_heartbeat("a", 1.0, ONE)
+    return ownership
+
+
 def test_two_owners_at_one_time_are_caught() -> None:
     ownership = owned_by_a()
     ownership.on_owned("b", ONE, now=2.9)
@@ -51,11 +61,7 @@ def test_a_member_that_was_silent_for_its_session_loses_its_partition() -> None:
 
 
 def test_a_member_that_does_not_let_go_of_one_partition_loses_the_others_too() -> None:
-    other = TopicPartition("queue", 1)
-    ownership = Ownership(session_timeout_s=3.0, rebalance_timeout_s=6.0)
-    ownership.on_heartbeat("a", 0.0, ONE | {other})
-    ownership.on_owned("a", ONE | {other}, 0.0)
-    ownership.on_heartbeat("a", 1.0, ONE)
+    ownership = owned_by_a_that_must_let_go_of_one()
     ownership.on_heartbeat("a", 6.5, ONE)
     ownership.on_owned("b", ONE, now=6.9)
     assert len(ownership.violations) == 1
@@ -73,11 +79,7 @@ def test_a_member_that_does_not_let_go_in_time_loses_its_partition() -> None:
 
 def test_what_a_member_let_go_without_telling_it_in_time_counts_as_kept() -> None:
     """Seed 164242: it stopped reading just before the timeout, and its heartbeat came just after."""
-    other = TopicPartition("queue", 1)
-    ownership = Ownership(session_timeout_s=3.0, rebalance_timeout_s=6.0)
-    ownership.on_heartbeat("a", 0.0, ONE | {other})
-    ownership.on_owned("a", ONE | {other}, 0.0)
-    ownership.on_heartbeat("a", 1.0, ONE)
+    ownership = owned_by_a_that_must_let_go_of_one()
     ownership.on_heartbeat("a", 6.5, ONE)
     ownership.on_owned("a", ONE, 6.99)
     ownership.on_owned("b", ONE, now=7.0)
@@ -85,11 +87,7 @@ def test_what_a_member_let_go_without_telling_it_in_time_counts_as_kept() -> Non
 
 
 def test_who_told_in_time_what_it_let_go_keeps_the_rest() -> None:
-    other = TopicPartition("queue", 1)
-    ownership = Ownership(session_timeout_s=3.0, rebalance_timeout_s=6.0)
-    ownership.on_heartbeat("a", 0.0, ONE | {other})
-    ownership.on_owned("a", ONE | {other}, 0.0)
-    ownership.on_heartbeat("a", 1.0, ONE)
+    ownership = owned_by_a_that_must_let_go_of_one()
     ownership.on_owned("a", ONE, 6.0)
     ownership.on_heartbeat("a", 6.5, ONE)
     ownership.on_owned("b", ONE, now=7.0)
