@@ -159,6 +159,22 @@ def test_records_are_read_in_slices(kernel: ModuleType) -> None:
         kernel.raw_slice(payload[:3], 0, 1)
 
 
+@pytest.mark.parametrize("kernel", BOTH)
+def test_the_first_late_record_is_found_in_slices(kernel: ModuleType) -> None:
+    times = [5, -3, 700, 2**40, 6, 2**40]
+    payload = b"".join(record(body(i, time, key=b"\4kk")) for i, time in enumerate(times))
+    end, *nothing = kernel.find_timestamp(payload, 0, 2, 6, 0)
+    assert nothing == [0, -1]
+    assert kernel.find_timestamp(payload, end, 4, 6, 0)[1:] == (700, 2)
+    assert kernel.find_timestamp(payload, 0, 6, 701, 0)[1:] == (2**40, 3)
+    assert kernel.find_timestamp(payload, 0, 6, 701, 4)[1:] == (2**40, 5)
+    assert kernel.find_timestamp(payload, 0, 6, FIRST_INT64, 0)[1:] == (5, 0)
+    assert kernel.find_timestamp(payload, 0, 6, LAST_INT64, 0) == (len(payload), 0, -1)
+    for broken in (payload[:-1], payload + b"\xff" * 6, payload + b"\x02" * 3, payload + number(2**31) + b"\0" * 9):
+        with pytest.raises(ValueError, match="the record at byte"):
+            kernel.find_timestamp(broken, 0, 7, LAST_INT64, 0)
+
+
 @pytest.mark.skipif(COMPILED is None, reason="no compiled kernels here")
 @given(st.binary(max_size=120), st.integers(0, 5), st.integers(1, 9), st.integers(FIRST_INT64, LAST_INT64))
 def test_both_say_the_same_of_anything(payload: bytes, count: int, budget: int, base: int) -> None:

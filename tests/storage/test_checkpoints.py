@@ -39,7 +39,7 @@ def test_an_absent_file_is_an_empty_checkpoint() -> None:
     [b"", b"0\n", b"1\n0\n", b"0\n2\norders 0 17\n", b"0\n0\norders 0 17\n", b"0\n1\norders 0\n", b"0\n1\norders 0 x\n",
      b"0\n1\norders x 1\n", b"0\nmany\n", b"\x00\x00\x00\x00", b"\xff\xff"],
 )  # fmt: skip
-def test_a_damaged_checkpoint_is_told_from_a_good_one(contents: bytes) -> None:
+def test_a_damaged_checkpoint_is_distinguished_from_a_good_one(contents: bytes) -> None:
     disk = MemoryDisk()
     disk.write_file_atomically("/file", contents)
     with pytest.raises(CorruptCheckpoint, match="/file"):

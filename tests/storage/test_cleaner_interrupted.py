@@ -106,7 +106,7 @@ def test_appends_go_on_meanwhile(stage: Stage) -> None:
 
 
 class SlowDisk(MemoryDisk):
-    """Holds up the second opening of a sealed segment, when it is being rewritten, until told to go on."""
+    """Holds up the second opening of a sealed segment, when it is being rewritten, until the test lets it go on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def test_a_cleaner_that_is_stopped_leaves_no_worker_behind() -> None:
         running = asyncio.create_task(cleaner.run(backoff_ms=1))
         await asyncio.to_thread(disk.is_reached.wait)
         running.cancel()
-        # Only once the cancellation has arrived: by then the worker has been told to stop.
+        # Only once the cancellation has arrived: by then the worker knows that it has to stop.
         asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, disk.may_go_on.set)
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -284,7 +284,7 @@ def test_the_transaction_index_keeps_what_readers_still_need() -> None:
     assert tracker.pop_needed() == []
 
 
-def test_transactions_of_several_producers_are_told_apart() -> None:
+def test_transactions_of_several_producers_are_distinguished() -> None:
     aborted = [AbortedTransaction(7, 0, 3, 2)]
     batches = [
         transactional(0, "a", 7),
@@ -319,7 +319,7 @@ def test_the_offset_map_is_bounded_and_may_end_inside_a_batch() -> None:
 
 
 @given(st.lists(st.binary(max_size=40), unique=True))
-def test_keys_short_and_long_are_told_apart(found: list[bytes]) -> None:
+def test_keys_short_and_long_are_distinguished(found: list[bytes]) -> None:
     offset_map = OffsetMap(10**6)
     for offset, key in enumerate(found):
         offset_map.put(key, offset)

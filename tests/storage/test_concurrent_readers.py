@@ -31,7 +31,7 @@ class Reader(threading.Thread):
             while not self.is_stopped:
                 self.read_once()
                 self.reads += 1
-        except BaseException as error:  # noqa: BLE001 - told to the test, which fails
+        except BaseException as error:  # noqa: BLE001 - passed on to the test, which fails
             self.error = error
 
     def read_once(self) -> None:

@@ -12,7 +12,7 @@ from tidelog.config.topic import TopicSettings
 from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.randomness import SeededRandomness
-from tidelog.runtime.workers import InlineWorkers
+from tidelog.runtime.workers import InlineWorkers, Workers
 from tidelog.storage.checkpoints import HIGH_WATERMARKS
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import Identity, LogDirectory, StorageContext
@@ -55,7 +55,7 @@ class SlowWork(InlineWorkers):
         return work(*args, **kwargs)
 
 
-def log_with(workers: SlowEpochs, disk: MemoryDisk) -> Log:
+def log_with(workers: Workers, disk: MemoryDisk) -> Log:
     disk.make_directory("/data")
     return new_log(
         directory=LogDirectory("/data", StorageContext(disk, ManualClock(NOW_MS), workers, SeededRandomness(1)))
@@ -145,6 +145,76 @@ class SlowSync:
         return result
 
     def close(self) -> None: ...
+
+
+class CountedSync(InlineWorkers):
+    """Each sync of segments takes until somebody lets it pass; `fails` makes the next one fail."""
+
+    def __init__(self) -> None:
+        self.syncs = 0
+        self.may_pass = asyncio.Semaphore(0)
+        self.fails = False
+
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if work.__name__ == "_sync":
+            self.syncs += 1
+            await self.may_pass.acquire()
+            if self.fails:
+                self.fails = False
+                raise OSError("the disk is full")
+        return work(*args, **kwargs)
+
+
+async def _turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_who_comes_during_a_flush_shares_the_next_one() -> None:
+    async def scenario() -> None:
+        workers = CountedSync()
+        log = log_with(workers, MemoryDisk())
+        append_many(log, 1)
+        first = asyncio.ensure_future(log.flush())
+        await _turns()
+        append_many(log, 1)
+        later = [asyncio.ensure_future(log.flush()) for _ in range(1000)]
+        await _turns()
+        assert workers.syncs == 1, "one flush at a time"
+        workers.may_pass.release()
+        await _turns()
+        assert first.done()
+        assert not any(each.done() for each in later), "what they wrote is not on the disk yet"
+        workers.may_pass.release()
+        await asyncio.gather(*later)
+        assert (workers.syncs, log.recovery_point) == (2, 2)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_failure", [True, False])
+def test_a_flush_that_fails_or_is_given_up_leaves_nobody_waiting(is_failure: bool) -> None:
+    async def scenario() -> None:
+        workers = CountedSync()
+        log = log_with(workers, MemoryDisk())
+        append_many(log, 1)
+        first = asyncio.ensure_future(log.flusher.flush())
+        await _turns()
+        given_up, *others = [asyncio.ensure_future(log.flusher.flush()) for _ in range(5)]
+        await _turns()
+        given_up.cancel()
+        if is_failure:
+            workers.fails = True
+            workers.may_pass.release()
+        else:
+            first.cancel()
+        await _turns()
+        assert first.done()
+        workers.may_pass.release()
+        await asyncio.gather(*others)
+        assert (workers.syncs, log.recovery_point) == (2, 1)
+
+    asyncio.run(scenario())
 
 
 def test_a_flush_across_a_truncation_does_not_vouch_for_what_was_written_after_it() -> None:

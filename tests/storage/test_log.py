@@ -44,7 +44,7 @@ def test_batches_get_offsets_one_after_the_other_and_the_leaders_epoch() -> None
     assert log.high_watermark == 0
 
 
-def test_log_append_time_is_told() -> None:
+def test_log_append_time_is_reported() -> None:
     clock = ManualClock(NOW_MS + 77)
     log = new_log(clock=clock, settings=TopicSettings(message_timestamp_type="LogAppendTime"))
     assert append(log, b"a").log_append_time_ms == NOW_MS + 77
@@ -246,7 +246,7 @@ def test_a_consumer_reads_to_the_high_watermark_and_not_beyond() -> None:
         assert offsets_of(records_between(log, 0, log.high_watermark)) == list(range(end_offset))
 
 
-def test_the_loop_is_told_when_an_answer_would_have_to_wait_for_the_disk() -> None:
+def test_the_loop_learns_when_an_answer_would_have_to_wait_for_the_disk() -> None:
     disk = MemoryDisk()
     log = new_log(disk, settings=TopicSettings(index_interval_bytes=150))
     append_many(log, 20)

@@ -120,7 +120,7 @@ def test_every_log_dir_has_an_id_of_its_own_and_keeps_it() -> None:
         ((b'{"brokerEpoch":"7"}', b"[]"), -1),
     ],
 )
-def test_a_clean_stop_is_told_with_its_broker_epoch_where_all_log_dirs_agree(
+def test_a_clean_stop_is_reported_with_its_broker_epoch_where_all_log_dirs_agree(
     markers: tuple[bytes | None, bytes | None], expected: int
 ) -> None:
     async def run() -> None:
@@ -475,7 +475,7 @@ def test_names_of_deleted_partitions_fit_into_a_file_name() -> None:
     assert name.endswith(f"-12345.{'0' * 32}-delete")
 
 
-def test_partition_names_are_told_from_others() -> None:
+def test_partition_names_are_distinguished_from_others() -> None:
     assert parse_partition_name("a-b-12") == TopicPartition("a-b", 12)
     assert [parse_partition_name(name) for name in ("", "a", "a-", "-1", "a-b", "a-²")] == [None] * 6
 
@@ -604,9 +604,9 @@ async def two_directories(
     assert (bad.directory.path, good.directory.path) == ("/bad", "/good")
     append(bad, b"before")
     append(good, b"before")
-    told: list[tuple[str, AbstractSet[TopicPartition]]] = []
-    manager.on_directory_offline.append(lambda directory, partitions: told.append((directory.path, partitions)))
-    return manager, bad, good, told
+    reported: list[tuple[str, AbstractSet[TopicPartition]]] = []
+    manager.on_directory_offline.append(lambda directory, partitions: reported.append((directory.path, partitions)))
+    return manager, bad, good, reported
 
 
 async def append_again(manager: LogManager, bad: Log) -> None:
@@ -634,7 +634,7 @@ def test_an_io_error_takes_the_log_dir_offline_and_others_go_on(
 ) -> None:
     async def run() -> None:
         disk = MemoryDisk()
-        manager, bad, good, told = await two_directories(disk)
+        manager, bad, good, reported = await two_directories(disk)
         disk.inject(error_number, "/bad")
         with pytest.raises(KafkaStorageError):
             await operation(manager, bad)
@@ -642,7 +642,7 @@ def test_an_io_error_takes_the_log_dir_offline_and_others_go_on(
             with pytest.raises(KafkaStorageError, match="/bad is offline"):
                 attempt()
         await asyncio.sleep(0)
-        assert told == [("/bad", {orders(0)})]
+        assert reported == [("/bad", {orders(0)})]
         assert caplog.text.count("log dir is offline path=/bad") == 1
         assert append(good, b"after").first_offset == 1
         assert manager.create(orders(2), TOPIC_ID, SETTINGS).directory.path == "/good"
@@ -675,11 +675,11 @@ def test_a_full_disk_leaves_what_was_written_before() -> None:
 def test_a_vanished_directory_is_noticed_by_the_next_checkpoint() -> None:
     async def run() -> None:
         disk = MemoryDisk()
-        manager, bad, good, told = await two_directories(disk)
+        manager, bad, good, reported = await two_directories(disk)
         disk.vanish("/bad")
         await manager.checkpoints.write(HIGH_WATERMARKS)
         await asyncio.sleep(0)
-        assert told == [("/bad", {orders(0)})]
+        assert reported == [("/bad", {orders(0)})]
         assert not bad.directory.is_online
         assert append(good, b"after").first_offset == 1
 
@@ -743,11 +743,11 @@ def test_running_out_of_descriptors_is_not_the_disks_fault() -> None:
 
 
 def test_a_failure_is_announced_once() -> None:
-    told: list[LogDirectory] = []
-    directory = LogDirectory("/data", new_log().directory.context, told.append)
+    reported: list[LogDirectory] = []
+    directory = LogDirectory("/data", new_log().directory.context, reported.append)
     directory.fail(OSError(errno.EIO, "broken"))
     directory.fail(OSError(errno.EIO, "broken"))
-    assert told == [directory]
+    assert reported == [directory]
 
 
 def test_a_new_log_does_not_empty_a_directory_that_somebody_put_in_its_place() -> None:

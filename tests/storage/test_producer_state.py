@@ -80,6 +80,15 @@ def test_an_unknown_producer_may_start_anywhere() -> None:
     assert send(log, 1235).first_offset == 1
 
 
+@pytest.mark.parametrize("epoch", [-2, -(2**15)])
+def test_an_epoch_below_that_of_no_producer_is_refused_also_of_an_unknown_producer(epoch: int) -> None:
+    log = new_log()
+    with pytest.raises(InvalidProducerEpoch):
+        send(log, 0, epoch=epoch)
+    assert log.log_end_offset == 0
+    assert send(log, 0, epoch=-1).first_offset == 0
+
+
 def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
     log = new_log()
     send(log, 0)

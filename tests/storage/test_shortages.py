@@ -286,7 +286,7 @@ def test_a_half_written_batch_is_taken_back_or_the_directory_is_offline(operatio
     assert (file.size() == size_bytes) is is_undone
 
 
-def test_errors_that_pass_are_told_from_those_of_a_disk() -> None:
+def test_errors_that_pass_are_distinguished_from_those_of_a_disk() -> None:
     passing = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN)
     lasting = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOENT, errno.EBADF)
     assert all(is_transient(OSError(number, "")) for number in passing)

@@ -601,6 +601,43 @@ def raw_slice(data: bytes, position: i64, most: i64) -> list[tuple[int, int, int
     return found
 
 
+def find_timestamp(
+    data: bytes, position: i64, most: i64, min_delta: i64, min_offset_delta: i64
+) -> tuple[i64, i64, i64]:
+    """Look for the first record with at least these deltas of timestamp and offset, in up to `most` records.
+
+    Returns the position behind the last record that was looked at, its timestamp delta, and its offset delta: -1 if
+    none was found. Raises ValueError at a malformed record. Only what precedes the key is parsed.
+    """
+    end: i64 = len(data)
+    start: i64 = 0
+    record_end: i64 = 0
+    number: i64 = 0
+    size: i64 = 0
+    delta: i64 = 0
+    try:
+        while most > 0:
+            most -= 1
+            start = position
+            number = read_int32(data, position)
+            position += number & 15
+            record_end = position + (number >> 4)
+            if number == 0 or number >> 4 < MIN_BODY_BYTES or record_end > end:
+                raise ValueError(f"the record at byte {start} claims a length of {number >> 4} bytes")
+            position += 1
+            size = int64_size(data, position)
+            number = read_int32(data, position + size)
+            if size == 0 or number == 0:
+                raise ValueError(f"the record at byte {start} {PROBLEMS[BAD_NUMBER]}")
+            delta = read_int64(data, position, size)
+            if delta >= min_delta and number >> 4 >= min_offset_delta:
+                return record_end, delta, number >> 4
+            position = record_end
+    except IndexError:
+        raise ValueError(f"the record at byte {start} {PROBLEMS[PAST_THE_END]}") from None
+    return position, 0, -1
+
+
 def decoded_slice(
     data: bytes, position: i64, most: i64, base_timestamp: i64
 ) -> list[tuple[int, int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]] | None]]:

@@ -31,8 +31,12 @@ class LogFlusher:
     """Owns the recovery point: all records before it are on disk."""
 
     __slots__ = (
+        "_begun",
+        "_completed",
         "_epochs_write",
+        "_is_flushing",
         "_log",
+        "_waiters",
         "epochs_lock",
         "last_flush_ms",
         "recovery_point",
@@ -50,6 +54,11 @@ class LogFlusher:
         A synced file survives only if its directory entry does, and a removed one could come back.
         """
         self.truncations = 0
+        self._is_flushing = False
+        self._begun = self._completed = 0
+        """Numbers of the flushes that began and succeeded last."""
+        self._waiters: list[asyncio.Future[None]] = []
+        """Of those who wait for the end of the flush in progress."""
         self._epochs_write: asyncio.Task[None] | None = None
         """The write of the leader epoch checkpoint in progress."""
         self.epochs_lock = threading.Lock()
@@ -73,7 +82,31 @@ class LogFlusher:
         self.recovery_point = min(self.recovery_point, offset)
 
     async def flush(self) -> None:
-        """Sync all appended records, then advance the recovery point. Raises KafkaStorageError."""
+        """Sync all appended records, then advance the recovery point. Raises KafkaStorageError.
+
+        One flush at a time: who comes during a flush shares the next one with all others who wait. Thousands of
+        requests that each wait for the disk would otherwise take all workers.
+        """
+        number = self._begun + 1  # a flush that begins later has all records that are there now
+        while self._is_flushing:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(ended)
+            await ended
+            if self._completed >= number:
+                return
+        self._begun = number = self._begun + 1
+        self._is_flushing = True
+        try:
+            await self._flush_once()
+            self._completed = number
+        finally:
+            self._is_flushing = False
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def _flush_once(self) -> None:
         log = self._log
         end_offset, truncations, renames = log.log_end_offset, self.truncations, log.local.renames
         with log.guard:

@@ -121,16 +121,10 @@ class FutureLogs:
 
     def _rename(self, log: Log, name: str) -> str | None:
         """Rename the directory and forget the log. Returns the new path; None if the disk is offline."""
-        directory, path = log.directory, log.directory.file(name)
-        is_renamed = directory.is_online
-        if is_renamed:
-            try:
-                self._context.disk.rename(log.path, path)
-            except OSError as error:
-                raise directory.fail(error) from error
+        path = log.directory.rename_log(log.path, name)
         self._forget(log)
         log.mark_deleted()
-        return path if is_renamed else None
+        return path
 
     def _forget(self, log: Log) -> None:
         del self.logs[log.topic_partition]
@@ -190,8 +184,8 @@ class FutureLogs:
     def swap(self, topic_partition: TopicPartition) -> Log:
         """Replace the current log by its future log in one step. Returns the replaced log, for `finish_swap`.
 
-        The caller has copied everything, prepared the swap and tells the partition. On KafkaStorageError nothing has
-        changed, except that the target directory may be offline.
+        The caller has copied everything and prepared the swap, and updates the partition. On KafkaStorageError nothing
+        has changed, except that the target directory may be offline.
         """
         current, future = self._current[topic_partition], self.logs[topic_partition]
         assert future.log_end_offset == current.log_end_offset, "a future log is swapped in when it has caught up (R30)"

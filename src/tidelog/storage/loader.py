@@ -16,7 +16,14 @@ from tidelog.storage.partition_files import PartitionFiles, tidy_and_list
 from tidelog.storage.partition_metadata import read_topic_id, write_topic_id
 from tidelog.storage.producer_snapshots import ProducerSnapshots, replay_segments
 from tidelog.storage.producer_state import ProducerStateManager
-from tidelog.storage.recovery import ExpectedEpochs, has_epochs_of, rebuild_leader_epochs, recover_segment
+from tidelog.storage.recovery import (
+    ExpectedEpochs,
+    confirmed_epochs_end,
+    cut_unsynced_end,
+    has_epochs_of,
+    rebuild_leader_epochs,
+    recover_segment,
+)
 from tidelog.storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment
 from tidelog.types import TopicPartition, Uuid
 
@@ -92,7 +99,7 @@ class _Loading:
         self.producers = ProducerStateManager()
         self.leader_epochs = LeaderEpochs()
         self.has_epochs = False
-        """The leader epoch checkpoint exists and is intact."""
+        """The leader epoch checkpoint exists, is intact and names epochs."""
 
     def load(self, topic_partition: TopicPartition) -> Log:
         if not self.segments:
@@ -144,10 +151,9 @@ class _Loading:
         path = f"{self.path}/{LEADER_EPOCHS}"
         try:
             self.leader_epochs = LeaderEpochs(read_epochs(self.disk, path))
-            self.has_epochs = True
         except CorruptCheckpoint as error:
             logger.warning("rebuilding corrupt checkpoint from the log error=%s", error)
-            rebuild_leader_epochs(self.segments, self.leader_epochs)
+        self.has_epochs = bool(self.leader_epochs.starts)
 
     def _has_all_indexes(self) -> bool:
         return all(
@@ -175,8 +181,10 @@ class _Loading:
     # ---- after a clean shutdown
 
     def _open_cleanly(self) -> int:
-        """Reads no log data: the last recovery point is the log end offset."""
+        """Reads no log data, unless a checkpoint is lost: the last recovery point is the log end offset."""
         end_offset = self._clean_end_offset()
+        if not self.has_epochs:
+            rebuild_leader_epochs(self.segments, self.leader_epochs)
         if self.snapshots.offsets:
             self.snapshots.remove_after(end_offset)
             self.snapshots.restore(self.producers, self.segments[0].base_offset)
@@ -199,14 +207,15 @@ class _Loading:
     def _recover(self) -> int:
         recovery_point = self.checkpointed.recovery_point or 0
         first = max(bisect_right(self.segments, recovery_point, key=_BASE_OFFSET) - 1, 0)
+        if first > 0 and self.segments[first].base_offset == recovery_point:
+            cut_unsynced_end(self.segments[first - 1], recovery_point)
         first = min(first, self._first_without_indexes())
         self._log_if_long(self.segments[first:])
         self._restore_producers(self.segments[first].base_offset)
         if first > 0:
             self.segments[first - 1].repair_indexes()
         end_offset = self.segments[first].base_offset
-        self._check_leader_epochs(self.segments[:first])
-        expected_epochs = ExpectedEpochs(LeaderEpochs(list(self.leader_epochs.starts)), recovery_point)
+        expected_epochs = self._expected_epochs(first, recovery_point)
         # The checkpoint may lack a truncation. The recovered batches provide their epochs again.
         self.leader_epochs.truncate_from_end(end_offset)
         gaps_end = self._gaps_end()
@@ -223,7 +232,7 @@ class _Loading:
                 self.settings,
                 self.leader_epochs,
                 self.producers,
-                expected_epochs if self.has_epochs else None,
+                expected_epochs,
             )
             end_offset = recovered.end_offset
             if recovered.is_damaged:
@@ -234,14 +243,25 @@ class _Loading:
         self.producers.end_offset = end_offset
         return end_offset
 
-    def _check_leader_epochs(self, segments: list[Segment]) -> None:
-        """Compare the checkpoint with segments that are not recovered. The others provide their epochs again."""
-        if not self.has_epochs or has_epochs_of(segments, self.leader_epochs):
-            return
-        logger.warning("rebuilding leader epochs that differ from the log path=%s", self.path)
-        self.has_epochs = False
+    def _expected_epochs(self, first: int, recovery_point: int) -> ExpectedEpochs:
+        """Of the segments from `first` on. Compares the checkpoint with those before, which are not recovered."""
+        before = self.segments[:first]
+        if self.has_epochs and has_epochs_of(before, self.leader_epochs):
+            return ExpectedEpochs(LeaderEpochs(list(self.leader_epochs.starts)), recovery_point)
+        if self.has_epochs:
+            logger.warning("rebuilding leader epochs that differ from the log path=%s", self.path)
         self.leader_epochs.clear()
-        rebuild_leader_epochs(segments, self.leader_epochs)
+        rebuild_leader_epochs(before, self.leader_epochs)
+        return ExpectedEpochs(LeaderEpochs(), recovery_point, self._confirmed_end(first, recovery_point))
+
+    def _confirmed_end(self, first: int, recovery_point: int) -> float:
+        """Without a checkpoint the log was never flushed: a flush writes one.
+
+        One that is corrupt or empty says nothing about flushes, and costs no record.
+        """
+        if self.files.has_leader_epochs or recovery_point > self.segments[0].base_offset:
+            return math.inf
+        return confirmed_epochs_end(self.segments[first:], self.leader_epochs.latest_epoch)
 
     def _has_lost_end(self, end_offset: int, next_base_offset: int) -> bool:
         """Whether a segment has lost whole batches at its end: the next one does not begin where it ends.

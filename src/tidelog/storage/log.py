@@ -416,6 +416,7 @@ class Log:
 
     def _on_given(self, header: BatchHeader, batch: memoryview, position: int) -> None:
         """A batch of the leader is in the file."""
+        assert header.base_offset >= self.log_end_offset, "batches of the leader do not overlap (R28)"
         if self.local.remember_batch(header.end_offset, position):
             self.snapshots.remember(self.producers, self.log_end_offset)
         self.log_end_offset = header.end_offset
@@ -490,6 +491,7 @@ class Log:
         return True
 
     def _start_at(self, offset: int) -> None:
+        assert self.log_start_offset < offset <= self.log_end_offset, "the log start only advances, within the log (R4)"
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
         if self.on_start_moved is not None:
@@ -569,6 +571,7 @@ class Log:
         logger.debug("truncating log partition=%s from=%d to=%d", self.topic_partition, self.log_end_offset, offset)
         with self.guard:
             truncation.truncate_to(self, offset)
+        assert self.high_watermark <= self.log_end_offset <= offset, "nothing after a truncation is readable (R4)"
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records. Log start, high watermark and log end become `offset` (R4)."""
@@ -617,6 +620,7 @@ class Log:
         self._check_online()
         with self.guard:
             self.local.replace(old, new, self.deletion_due_ms())
+        assert self.local.segments[-1] not in new, "the active segment is never compacted"
 
     # ---- flush and close
 

@@ -35,7 +35,7 @@ CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 
 NO_BROKER_EPOCH = -1
 
-SHORTAGE_TOLD_EVERY_S = 10.0
+SHORTAGE_LOG_INTERVAL_S = 10.0
 
 
 class StorageSetupError(Exception):
@@ -183,7 +183,7 @@ class LogDirectory:
     def _on_shortage(self, error: OSError) -> ResourceShortage:
         self.shortages += 1
         now_s = self.context.clock.monotonic()
-        if now_s >= self._shortage_logged_s + SHORTAGE_TOLD_EVERY_S:
+        if now_s >= self._shortage_logged_s + SHORTAGE_LOG_INTERVAL_S:
             self._shortage_logged_s = now_s
             logger.warning(
                 "short of descriptors or memory, retrying path=%s shortages=%d error=%s",
@@ -200,6 +200,17 @@ class LogDirectory:
                 step(*args, **kwargs)
             except OSError as error:
                 self.fail_while_opening(error)
+
+    def rename_log(self, path: str, name: str) -> str | None:
+        """Rename the directory of a log. Returns its new path; None if this log dir is offline."""
+        if not self.is_online:
+            return None
+        new_path = self.file(name)
+        try:
+            self.context.disk.rename(path, new_path)
+        except OSError as error:
+            raise self.fail(error) from error
+        return new_path
 
     async def run(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
         """Run blocking work in a worker. An I/O error takes the directory offline, unless it is transient. Whether the

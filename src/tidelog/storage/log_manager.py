@@ -273,20 +273,16 @@ class LogManager:
 
     def _rename_away(self, log: Log, name: str) -> str | None:
         """Rename the directory and forget the log. Returns the new path; None if the disk is offline."""
-        directory, path = log.directory, log.directory.file(name)
-        is_renamed = directory.is_online
-        if is_renamed:
-            try:
-                self._context.disk.rename(log.path, path)
-            except OSError as error:
-                raise directory.fail(error) from error
+        directory = log.directory
+        path = directory.rename_log(log.path, name)
+        if path is not None:
             directory.has_unsynced_renames = True
         # Only after the rename: otherwise a forgotten directory would block the next log with this name.
         del self._logs[log.topic_partition]
         directory.logs.pop(log.topic_partition, None)
         self.jobs.forget(log)
         log.mark_deleted()
-        return path if is_renamed else None
+        return path
 
     # ---- background jobs and shutdown
 

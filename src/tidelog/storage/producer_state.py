@@ -135,6 +135,8 @@ class ProducerStateManager:
         """Raise if the batch is invalid. Returns the earlier batch that it repeats; None if it may be appended."""
         state = self.by_id.get(header.producer_id)
         if state is None:
+            if header.producer_epoch < NO_PRODUCER_EPOCH and origin is AppendOrigin.CLIENT:
+                raise InvalidProducerEpoch(f"producer {header.producer_id} sent epoch {header.producer_epoch}")
             return None
         attributes, epoch, sequence = header.attributes, header.producer_epoch, header.base_sequence
         if attributes & CONTROL_BIT:

@@ -1,6 +1,7 @@
 """Segment recovery after a crash: checks batches after the recovery point, up to the first corrupt one (R6)."""
 
 import logging
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -16,7 +17,7 @@ from tidelog.protocol.record_batch import (
     crc_matches,
     read_header,
 )
-from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.storage.producer_snapshots import replay_batch
 from tidelog.storage.producer_state import ProducerStateManager
 from tidelog.storage.segment import LOG_SUFFIX, SCAN_BYTES, Segment
@@ -40,17 +41,31 @@ class Recovered(NamedTuple):
 
 
 class ExpectedEpochs(NamedTuple):
-    """Checkpointed leader epochs for unsynced batches, because no CRC covers the epoch of a batch."""
+    """Leader epochs that unsynced batches may have, because no CRC covers the epoch of a batch."""
 
     epochs: LeaderEpochs
+    """Of the checkpoint; none if it is lost."""
     synced_end: int
     """Recovery point: batches before this offset are on disk unchanged."""
+    confirmed_end: float = math.inf
+    """From here on nothing confirms the epochs of batches."""
 
     def check(self, header: BatchHeader) -> None:
-        """Batches before the first epoch are not checked: the log start of that epoch may be lost in the crash."""
-        expected = self.epochs.epoch_at(header.base_offset)
-        if expected not in (NO_LEADER_EPOCH, header.leader_epoch) and header.base_offset >= self.synced_end:
+        """Batches before the first epoch may have an earlier one: the log start of that epoch may be lost in the crash.
+
+        Raises CorruptBatch.
+        """
+        if header.base_offset < self.synced_end:
+            return
+        if header.base_offset >= self.confirmed_end:
+            raise CorruptBatch(f"leader epoch {header.leader_epoch}, which no checkpoint and no other batch has")
+        starts, expected = self.epochs.starts, self.epochs.epoch_at(header.base_offset)
+        if expected not in (NO_LEADER_EPOCH, header.leader_epoch):
             raise CorruptBatch(f"leader epoch {header.leader_epoch} where the checkpoint has {expected}")
+        if starts and expected == NO_LEADER_EPOCH and header.leader_epoch > starts[0].epoch:
+            raise CorruptBatch(
+                f"leader epoch {header.leader_epoch} before the checkpoint begins with {starts[0].epoch}"
+            )
 
 
 def recover_segment(
@@ -60,7 +75,7 @@ def recover_segment(
     settings: TopicSettings,
     leader_epochs: LeaderEpochs,
     producers: ProducerStateManager,
-    expected_epochs: ExpectedEpochs | None = None,
+    expected_epochs: ExpectedEpochs,
 ) -> Recovered:
     """Check every batch, rebuild indexes, epochs and producers, and truncate at the first corrupt batch.
 
@@ -76,8 +91,7 @@ def recover_segment(
     try:
         for header, batch in checked_batches(segment, file_bytes):
             _check_place(header, end_offset, segment.last_possible_offset, may_skip=end_offset < gaps_end)
-            if expected_epochs is not None:
-                expected_epochs.check(header)
+            expected_epochs.check(header)
             _apply_batch(segment, header, batch, settings, leader_epochs, producers)
             end_offset = header.end_offset
     except (CorruptBatch, CorruptMessage) as error:
@@ -115,6 +129,29 @@ def _truncate(segment: Segment, file_bytes: int, end_offset: int, reason: str) -
     )
     segment.file.truncate(position)
     segment.has_unsynced_truncation = True
+
+
+def cut_unsynced_end(segment: Segment, synced_end: int) -> None:
+    """Cut what a segment has behind the recovery point, where the next segment begins.
+
+    The log was truncated there, and a power cut has undone that. Records that were replaced would be read again.
+    """
+    position = segment.start_of_search(synced_end - 1)
+    end_offset, is_beyond = segment.base_offset, False
+    for place in segment.batch_places(position):
+        if place.last_offset >= synced_end:
+            is_beyond, position = place.base_offset >= synced_end, place.position
+            break
+        end_offset, position = place.last_offset + 1, place.position + place.size_bytes
+    if position < segment.size_bytes and (is_beyond or end_offset == synced_end):
+        logger.warning(
+            "cut what was truncated before path=%s position=%d removed_bytes=%d end_offset=%d",
+            segment.path(LOG_SUFFIX),
+            position,
+            segment.size_bytes - position,
+            synced_end,
+        )
+        segment.truncate(segment.prepare_truncation(position, synced_end))
 
 
 def checked_batches(segment: Segment, file_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -175,8 +212,30 @@ def has_epochs_of(segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> b
     return True
 
 
-def rebuild_leader_epochs(segments: list[Segment], leader_epochs: LeaderEpochs) -> None:
-    """Rebuild a corrupt leader epoch checkpoint from the headers of all batches."""
+def confirmed_epochs_end(segments: Sequence[Segment], latest_epoch: int) -> float:
+    """Base offset of the first batch whose leader epoch no batch beside it has; infinity if there is none.
+
+    For unsynced batches without a checkpoint: nothing else tells a flipped bit from a new epoch. A log with a false
+    last epoch would win an election (R42), or keep its broker from starting (R44). `latest_epoch` is that of the batch
+    before.
+    """
+    beginning: EpochEntry | None = None
+    for segment in segments:
+        for place in segment.batch_places():
+            epoch = segment.header_at(place.position).leader_epoch
+            if beginning is not None and epoch != beginning.epoch:
+                return beginning.start_offset
+            beginning = None
+            if epoch < latest_epoch:
+                return place.base_offset
+            if epoch > latest_epoch:
+                beginning = EpochEntry(epoch, place.base_offset)
+            latest_epoch = epoch
+    return math.inf if beginning is None else beginning.start_offset
+
+
+def rebuild_leader_epochs(segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
+    """Rebuild a lost leader epoch checkpoint from the headers of all batches."""
     for segment in segments:
         for place in segment.batch_places():
             leader_epochs.assign(segment.header_at(place.position).leader_epoch, place.base_offset)

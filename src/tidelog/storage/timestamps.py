@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.record_batch import LENGTH_OVERHEAD_BYTES, read_header
-from tidelog.protocol.records import records_of
+from tidelog.protocol.records import first_at
 from tidelog.storage.segment import BatchPlace, Segment
 
 
@@ -59,9 +59,7 @@ def _first_record(segment: Segment, place: BatchPlace, timestamp: int, start_off
     if len(batch) < header.length + LENGTH_OVERHEAD_BYTES:
         return None
     try:
-        for record in records_of(batch):
-            if record.timestamp >= timestamp and record.offset >= start_offset:
-                return TimestampAndOffset(record.timestamp, record.offset, header.leader_epoch)
+        found = first_at(batch, timestamp, start_offset)
     except CorruptMessage:
         return None  # readers skip such a batch as well
-    return None
+    return None if found is None else TimestampAndOffset(*found, header.leader_epoch)
