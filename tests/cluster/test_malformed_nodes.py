@@ -105,7 +105,7 @@ def test_nonsense_in_one_field_is_malformed_and_nothing_worse(kind: str, data: s
 
 @pytest.mark.parametrize("kind", ["registration", "topic", "state"])
 @given(data=st.data())
-def test_what_is_understood_can_be_told_to_brokers(kind: str, data: st.DataObject) -> None:
+def test_what_is_understood_can_be_sent_to_brokers(kind: str, data: st.DataObject) -> None:
     decode, content = DECODERS[kind]
     changed = json.loads(json.dumps(content))
     _spoil(changed, data)

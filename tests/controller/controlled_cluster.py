@@ -268,7 +268,7 @@ class ControlledCluster:
     def forget_requests(self) -> None:
         self.brokers.sent.clear()
 
-    def told_leadership(self, broker_id: int, topic: str, index: int = 0) -> LeaderAndIsrPartitionState:
+    def sent_leadership(self, broker_id: int, topic: str, index: int = 0) -> LeaderAndIsrPartitionState:
         """The last one."""
         return next(
             state
@@ -280,7 +280,7 @@ class ControlledCluster:
         )
 
     def known_leader(self, broker_id: int, topic: str, index: int = 0) -> int:
-        """What the broker would answer to clients; -2 if it was told to forget the topic."""
+        """What the broker would answer to clients; -2 if the controller has deleted the topic."""
         return next(
             state.leader
             for request in reversed(self.requests(UpdateMetadataRequest, broker_id))
@@ -299,7 +299,7 @@ class ControlledCluster:
         ]
 
 
-def epoch_in_office(controller: Controller) -> int | None:
+def active_epoch(controller: Controller) -> int | None:
     return None if controller.fence is None else controller.fence.epoch
 
 

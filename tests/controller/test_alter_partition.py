@@ -91,7 +91,7 @@ def controller_of(cluster: ControlledCluster) -> Controller:
     return next(each for each in cluster.controllers.values() if each.is_active)
 
 
-def test_new_isr_is_stored_and_told_to_all_brokers_without_a_new_leader_epoch() -> None:
+def test_new_isr_is_stored_and_sent_to_all_brokers_without_a_new_leader_epoch() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         await cluster.create_topic("orders", [(1, 2, 3)])

@@ -89,7 +89,7 @@ def test_requests_arrive_in_order_and_each_answer_goes_to_who_asked() -> None:
     with_peer(scenario)
 
 
-def test_a_broker_that_is_not_up_yet_is_told_when_it_is() -> None:
+def test_a_broker_that_is_not_up_yet_gets_its_requests_when_it_is() -> None:
     async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
         channels.add(broker())
         channels.send(2, leadership(1))
@@ -123,7 +123,7 @@ def test_a_request_whose_answer_was_lost_is_sent_again_before_those_behind_it() 
     with_peer(scenario)
 
 
-def test_what_a_broker_refuses_is_told_again_before_anything_else_until_it_is_accepted() -> None:
+def test_what_a_broker_refuses_is_sent_again_before_anything_else_until_it_is_accepted() -> None:
     async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
         def reject_at_first(request: Request) -> Response:
             return LeaderAndIsrResponse(error_code=StaleBrokerEpoch.code if len(peer.requests) <= 3 else NO_ERROR)
@@ -201,7 +201,7 @@ def test_what_is_sent_to_a_broker_that_left_is_dropped() -> None:
     with_peer(scenario)
 
 
-def test_a_broker_that_came_back_is_not_told_what_was_meant_for_its_earlier_life() -> None:
+def test_a_broker_that_came_back_does_not_get_requests_for_its_earlier_incarnation() -> None:
     async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
         channels.add(broker(port=1))
         channels.send(2, leadership(1))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.controller.controlled_cluster import ControlledCluster, FakeChannels, epoch_in_office, on_virtual_time
+from tests.controller.controlled_cluster import ControlledCluster, FakeChannels, active_epoch, on_virtual_time
 from tidelog.cluster import znodes
 from tidelog.config.broker import BrokerSettings
 from tidelog.controller.controller import Controller
@@ -121,7 +121,7 @@ def test_a_new_controller_notices_who_restarted_while_nobody_was_in_office() -> 
         assert (led.leader, led.in_sync_replicas, led.leader_epoch) == (3, (3,), 1)
         assert (followed.leader, followed.in_sync_replicas, followed.leader_epoch) == (3, (3,), 1)
         assert (other.leader, other.leader_epoch) == (3, 0)
-        assert cluster.told_leadership(2, "orders", 1).leader_epoch == 1
+        assert cluster.sent_leadership(2, "orders", 1).leader_epoch == 1
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -138,7 +138,7 @@ def test_after_all_brokers_restarted_the_first_that_is_back_leads_in_a_new_epoch
         assert (back.leader, back.in_sync_replicas, back.leader_epoch) == (3, (3,), 1)
         await cluster.start_broker(1)
         assert (await cluster.partition("orders")).leader == 3
-        assert cluster.told_leadership(1, "orders").leader == 3
+        assert cluster.sent_leadership(1, "orders").leader == 3
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -163,12 +163,12 @@ def test_a_deposed_controller_can_change_nothing() -> None:
         await cluster.store.delete(znodes.CONTROLLER)
         await _claim(cluster, 3)
         before = dict(cluster.state.nodes)
-        assert epoch_in_office(first) == 1, "it does not know yet"
+        assert active_epoch(first) == 1, "it does not know yet"
         may_write.set()
         await cluster.settle()
         assert cluster.state.nodes == before
         assert cluster.brokers.sent == []
-        assert epoch_in_office(first) is None
+        assert active_epoch(first) is None
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -207,9 +207,9 @@ def test_a_controller_that_resigns_stops_in_the_middle_of_an_event_and_is_electe
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         controller.resign()
-        assert epoch_in_office(controller) is None
+        assert active_epoch(controller) is None
         await cluster.settle()
-        assert epoch_in_office(controller) == 2
+        assert active_epoch(controller) == 2
         assert {each.controller_epoch for each in cluster.requests(LeaderAndIsrRequest)} == {2}
         assert (await cluster.partition("orders")).controller_epoch == 2
         await cluster.stop()
@@ -310,10 +310,10 @@ def test_a_controller_that_was_suspended_takes_the_office_that_is_still_its_own_
         cluster.state.cut_off(session)
         controller.resign()
         await asyncio.sleep(2)
-        assert epoch_in_office(controller) is None
+        assert active_epoch(controller) is None
         cluster.state.reconnect(session)
         await asyncio.sleep(2)
-        assert epoch_in_office(controller) == 2
+        assert active_epoch(controller) == 2
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -332,7 +332,7 @@ def test_what_the_owner_does_on_election_happens_before_the_topics_are_loaded() 
         await cluster.settle()
         assert terms == [1]
         assert "found" in controller.context.topics
-        assert cluster.told_leadership(1, "found").leader == 1
+        assert cluster.sent_leadership(1, "found").leader == 1
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -349,11 +349,11 @@ def test_a_controller_that_cannot_take_office_lets_go_and_tries_again(caplog: py
                 raise ValueError("not today")
 
         controller = await cluster.start_controller(1, on_elected=on_elected)
-        assert epoch_in_office(controller) is None
+        assert active_epoch(controller) is None
         assert await cluster.store.exists(znodes.CONTROLLER) is None
         await asyncio.sleep(5)
         assert attempts == [1, 2]
-        assert epoch_in_office(controller) == 2
+        assert active_epoch(controller) == 2
         assert "not today" in caplog.text
         await cluster.stop()
 
@@ -373,7 +373,7 @@ def test_a_controller_that_cannot_take_office_leaves_the_node_of_its_successor_a
 
         await cluster.start_controller(1, on_elected=on_elected)
         await asyncio.sleep(5)
-        assert epoch_in_office(cluster.controllers[2]) == 2
+        assert active_epoch(cluster.controllers[2]) == 2
         assert (await cluster.store.get(znodes.CONTROLLER)).ephemeral_owner == cluster.stores[2].session_id
         await cluster.stop()
 

@@ -66,7 +66,7 @@ def health(
     )
 
 
-def told(decision: Decision | None) -> tuple[int, dict[int, int], dict[int, int]] | None:
+def outcome_of(decision: Decision | None) -> tuple[int, dict[int, int], dict[int, int]] | None:
     """Leader, in-sync replicas and eligible replicas, with their incarnations."""
     if decision is None:
         return None
@@ -81,30 +81,32 @@ def told(decision: Decision | None) -> tuple[int, dict[int, int], dict[int, int]
 
 def test_the_first_state_names_the_incarnations_of_all_who_are_in_sync() -> None:
     partition_without_leader = PartitionRegistration(0, (1, 2, 3), -1, 0, (), version=NO_STATE_VERSION)
-    assert told(updated_leader_and_isr(partition_without_leader, health(1, 3))) == (1, {1: 10, 3: 30}, {})
+    assert outcome_of(updated_leader_and_isr(partition_without_leader, health(1, 3))) == (1, {1: 10, 3: 30}, {})
 
 
 def test_an_election_names_the_incarnations_of_all_who_are_in_sync_also_of_the_leader() -> None:
-    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), health(2, 3))) == (2, {2: 20, 3: 30}, {})
-    assert told(preferred_replica_leader_election(partition(2, (1, 2, 3)), health(1, 2, 3))) == (
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2, 3)), health(2, 3))) == (2, {2: 20, 3: 30}, {})
+    assert outcome_of(preferred_replica_leader_election(partition(2, (1, 2, 3)), health(1, 2, 3))) == (
         1,
         {1: 10, 2: 20, 3: 30},
         {},
     )
-    assert told(controlled_shutdown_leader_election(partition(1, (1, 2, 3)), health(1, 2, 3, shutting_down=(1,)))) == (
+    assert outcome_of(
+        controlled_shutdown_leader_election(partition(1, (1, 2, 3)), health(1, 2, 3, shutting_down=(1,)))
+    ) == (
         2,
         {2: 20, 3: 30},
         {},
     )
     unclean = unclean_leader_election(partition(-1, (1,)), health(3))
-    assert told(unclean) == (3, {3: 30}, {})
+    assert outcome_of(unclean) == (3, {3: 30}, {})
     assert unclean is not None
     assert unclean.is_unclean
 
 
 def test_who_is_kept_though_it_is_away_or_came_back_keeps_the_incarnation_that_was_in_sync() -> None:
-    assert told(updated_leader_and_isr(partition(1, (1, 2)), health(3))) == (-1, {1: 10, 2: 20}, {})
-    assert told(preferred_replica_leader_election(partition(2, (1, 2, 3)), health(1, 2, restarted=(3,)))) == (
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2)), health(3))) == (-1, {1: 10, 2: 20}, {})
+    assert outcome_of(preferred_replica_leader_election(partition(2, (1, 2, 3)), health(1, 2, restarted=(3,)))) == (
         1,
         {1: 10, 2: 20, 3: 30},
         {},
@@ -114,7 +116,7 @@ def test_who_is_kept_though_it_is_away_or_came_back_keeps_the_incarnation_that_w
 def test_a_state_without_incarnations_gets_those_of_now() -> None:
     """It was written by Kafka, or by an earlier version."""
     before = replace(partition(1, (1, 2, 3)), in_sync_epochs={})
-    assert told(updated_leader_and_isr(before, health(1, 2))) == (1, {1: 10, 2: 20}, {})
+    assert outcome_of(updated_leader_and_isr(before, health(1, 2))) == (1, {1: 10, 2: 20}, {})
     decision = updated_leader_and_isr(before, health(2))
     assert decision is not None
     assert (decision.partition.eligible_leader_replicas, decision.partition.eligible_leader_epochs) == ((1, 3), {})
@@ -125,22 +127,22 @@ def test_a_state_without_incarnations_gets_those_of_now() -> None:
 
 def test_whoever_restarted_cleanly_is_as_good_as_before() -> None:
     back = health(1, 2, 3, clean=(1, 2, 3))
-    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), back)) == (1, PRESENT, {})
-    assert told(updated_leader_and_isr(partition(-1, (2,), (1,)), health(1, clean=(1,)))) == (1, {1: 11}, {2: 20})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2, 3)), back)) == (1, PRESENT, {})
+    assert outcome_of(updated_leader_and_isr(partition(-1, (2,), (1,)), health(1, clean=(1,)))) == (1, {1: 11}, {2: 20})
 
 
 def test_a_follower_that_restarted_cleanly_leaves_a_leader_that_did_not_and_stays_eligible() -> None:
-    assert told(updated_leader_and_isr(partition(1, (1, 2)), health(1, 2, clean=(2,)))) == (1, {1: 10}, {2: 20})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2)), health(1, 2, clean=(2,)))) == (1, {1: 10}, {2: 20})
 
 
 # ---- eligible leader replicas (R42)
 
 
 def test_who_leaves_below_min_isr_becomes_eligible() -> None:
-    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), health(1, 2))) == (1, {1: 10, 2: 20}, {})
-    assert told(updated_leader_and_isr(partition(1, (1, 2)), health(1))) == (1, {1: 10}, {2: 20})
-    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), health(3))) == (3, {3: 30}, {1: 10, 2: 20})
-    assert told(controlled_shutdown_leader_election(partition(1, (1, 2)), health(1, 2, shutting_down=(1,)))) == (
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2, 3)), health(1, 2))) == (1, {1: 10, 2: 20}, {})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2)), health(1))) == (1, {1: 10}, {2: 20})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2, 3)), health(3))) == (3, {3: 30}, {1: 10, 2: 20})
+    assert outcome_of(controlled_shutdown_leader_election(partition(1, (1, 2)), health(1, 2, shutting_down=(1,)))) == (
         2,
         {2: 20},
         {1: 10},
@@ -148,9 +150,11 @@ def test_who_leaves_below_min_isr_becomes_eligible() -> None:
 
 
 def test_who_is_eligible_stays_so_until_enough_are_in_sync() -> None:
-    assert told(updated_leader_and_isr(partition(1, (1,), (2, 3)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1,), (2, 3)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
     before = partition(2, (1, 2, 3), eligible=())
-    assert told(preferred_replica_leader_election(replace(before, eligible_leader_replicas=(3,)), health(1, 2, 3))) == (
+    assert outcome_of(
+        preferred_replica_leader_election(replace(before, eligible_leader_replicas=(3,)), health(1, 2, 3))
+    ) == (
         1,
         RECORDED,
         {},
@@ -158,24 +162,28 @@ def test_who_is_eligible_stays_so_until_enough_are_in_sync() -> None:
 
 
 def test_min_isr_is_never_more_than_there_are_replicas() -> None:
-    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), health(1, 2, min_in_sync=9))) == (
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2, 3)), health(1, 2, min_in_sync=9))) == (
         1,
         {1: 10, 2: 20},
         {3: 30},
     )
     alone = PartitionRegistration(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
-    assert told(updated_leader_and_isr(alone, health(1, restarted=(1,), min_in_sync=9))) == (1, {1: 11}, {})
+    assert outcome_of(updated_leader_and_isr(alone, health(1, restarted=(1,), min_in_sync=9))) == (1, {1: 11}, {})
 
 
 def test_an_eligible_replica_leads_where_nobody_in_sync_can() -> None:
-    assert told(updated_leader_and_isr(partition(1, (1,), (3,)), health(2, 3))) == (3, {3: 30}, {1: 10})
-    assert told(updated_leader_and_isr(partition(1, (1,), (3,)), health(1, 3, restarted=(1,)))) == (3, {3: 30}, {1: 10})
-    assert told(updated_leader_and_isr(partition(1, (1, 2), (3,)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1,), (3,)), health(2, 3))) == (3, {3: 30}, {1: 10})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1,), (3,)), health(1, 3, restarted=(1,)))) == (
+        3,
+        {3: 30},
+        {1: 10},
+    )
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2), (3,)), health(2, 3))) == (2, {2: 20}, {1: 10, 3: 30})
 
 
 def test_after_an_unclean_election_nobody_else_is_eligible() -> None:
     decision = updated_leader_and_isr(partition(1, (1,), (2,)), health(3), unclean_allowed=True)
-    assert told(decision) == (3, {3: 30}, {})
+    assert outcome_of(decision) == (3, {3: 30}, {})
 
 
 # ---- unclean restarts
@@ -183,7 +191,7 @@ def test_after_an_unclean_election_nobody_else_is_eligible() -> None:
 
 def test_those_who_restarted_uncleanly_are_asked_before_one_leads() -> None:
     back = health(1, 2, restarted=(1, 2))
-    assert told(updated_leader_and_isr(partition(1, (1, 2), (3,)), back)) == (-1, {1: 10, 2: 20}, {3: 30})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2), (3,)), back)) == (-1, {1: 10, 2: 20}, {3: 30})
     waiting = partition(-1, (1, 2), (3,))
     assert replicas_to_query(waiting, back) == {1, 2}
     assert updated_leader_and_isr(waiting, back) is None
@@ -192,17 +200,17 @@ def test_those_who_restarted_uncleanly_are_asked_before_one_leads() -> None:
     assert updated_leader_and_isr(waiting, one) is None
     both = health(1, 2, restarted=(1, 2), responses={2: (6, 90), 1: (6, 80)})
     assert replicas_to_query(waiting, both) == set()
-    assert told(updated_leader_and_isr(waiting, both)) == (2, {2: 21}, {1: 10, 3: 30})
+    assert outcome_of(updated_leader_and_isr(waiting, both)) == (2, {2: 21}, {1: 10, 3: 30})
 
 
 def test_the_later_epoch_counts_more_than_the_longer_log() -> None:
     known = health(1, 2, restarted=(1, 2), responses={1: (5, 900), 2: (6, 90)})
-    assert told(updated_leader_and_isr(partition(-1, (1, 2)), known)) == (2, {2: 21}, {1: 10})
+    assert outcome_of(updated_leader_and_isr(partition(-1, (1, 2)), known)) == (2, {2: 21}, {1: 10})
 
 
 def test_of_equal_logs_the_first_in_order_of_assignment_leads() -> None:
     known = health(1, 2, 3, restarted=(1, 2, 3), responses={3: (5, 9), 2: (5, 9), 1: (5, 8)})
-    assert told(updated_leader_and_isr(partition(-1, (1, 2, 3)), known)) == (2, {2: 21}, {1: 10, 3: 30})
+    assert outcome_of(updated_leader_and_isr(partition(-1, (1, 2, 3)), known)) == (2, {2: 21}, {1: 10, 3: 30})
 
 
 def test_nobody_is_asked_where_somebody_can_be_trusted() -> None:
@@ -216,7 +224,7 @@ def test_a_lost_disk_counts_as_one_of_those_that_may_be_lost() -> None:
     alone = health(2, restarted=(2,), responses={2: (5, 9)})
     assert updated_leader_and_isr(waiting, alone) is None
     with_lost = health(1, 2, restarted=(2,), lost=(1,), responses={2: (5, 9)})
-    assert told(updated_leader_and_isr(waiting, with_lost)) == (2, {2: 21}, {1: 10, 3: 30})
+    assert outcome_of(updated_leader_and_isr(waiting, with_lost)) == (2, {2: 21}, {1: 10, 3: 30})
 
 
 def test_a_lost_disk_does_not_lead() -> None:
@@ -229,15 +237,15 @@ def test_a_lost_disk_does_not_lead() -> None:
 
 def test_a_lost_disk_leads_where_nobody_ever_had_more() -> None:
     alone = PartitionRegistration(0, (1,), 1, 7, (1,), version=5, in_sync_epochs={1: 10})
-    assert told(updated_leader_and_isr(alone, health(1, lost=(1,)))) == (1, {1: 11}, {})
+    assert outcome_of(updated_leader_and_isr(alone, health(1, lost=(1,)))) == (1, {1: 11}, {})
     assert updated_leader_and_isr(partition(-1, (1,)), health(1, 2, lost=(1,))) is None, "2 and 3 may hold most of it"
 
 
 def test_a_partition_that_never_had_min_isr_members_has_nothing_to_lose() -> None:
     """Seed 133681: created in an outage with a first leader that was dying and lost its disk."""
     created = replace(partition(-1, (1,)), leader_epoch=1, version=1)
-    assert told(updated_leader_and_isr(created, health(1, 2, 3, lost=(1,)))) == (1, {1: 11}, {})
-    assert told(updated_leader_and_isr(created, health(2, 3, lost=(1,)))) == (2, {2: 20}, {1: 10})
+    assert outcome_of(updated_leader_and_isr(created, health(1, 2, 3, lost=(1,)))) == (1, {1: 11}, {})
+    assert outcome_of(updated_leader_and_isr(created, health(2, 3, lost=(1,)))) == (2, {2: 20}, {1: 10})
     assert updated_leader_and_isr(created, health(2, 3)) is None, "1 may still come back with its disk"
     assert updated_leader_and_isr(created, health(2, 3, lost=(1,), min_in_sync=1)) is None
     changed_since = replace(created, version=2)
@@ -247,14 +255,14 @@ def test_a_partition_that_never_had_min_isr_members_has_nothing_to_lose() -> Non
 def test_all_members_that_are_left_suffice() -> None:
     """Fewer than min ISR are members: after an unclean election, or because min ISR was raised."""
     known = health(1, 2, restarted=(1,), responses={1: (5, 9)}, min_in_sync=3)
-    assert told(updated_leader_and_isr(partition(-1, (1,)), known)) == (1, {1: 11}, {})
+    assert outcome_of(updated_leader_and_isr(partition(-1, (1,)), known)) == (1, {1: 11}, {})
 
 
 def test_with_a_min_isr_of_one_nobody_waits() -> None:
     known = health(2, 3, restarted=(2, 3), min_in_sync=1)
-    assert told(updated_leader_and_isr(partition(1, (1, 2, 3)), known)) == (2, {2: 21}, {})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2, 3)), known)) == (2, {2: 21}, {})
     some_disk_is_new = health(2, restarted=(2,), doubtful=(2,), min_in_sync=1)
-    assert told(updated_leader_and_isr(partition(1, (1, 2)), some_disk_is_new)) == (-1, {1: 10, 2: 20}, {})
+    assert outcome_of(updated_leader_and_isr(partition(1, (1, 2)), some_disk_is_new)) == (-1, {1: 10, 2: 20}, {})
     assert replicas_to_query(partition(-1, (1, 2)), some_disk_is_new) == {2}
 
 
@@ -262,13 +270,13 @@ def test_who_cannot_be_asked_counts_and_comes_last() -> None:
     """Brokers of Apache Kafka; then it is as it was before there were questions."""
     waiting = partition(-1, (1, 2, 3))
     kafka = {1: UNKNOWN_LOG_END, 2: UNKNOWN_LOG_END}
-    assert told(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), responses=kafka))) == (
+    assert outcome_of(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), responses=kafka))) == (
         1,
         {1: 11},
         {2: 20, 3: 30},
     )
     mixed = {1: UNKNOWN_LOG_END, 2: (0, 0)}
-    assert told(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), responses=mixed))) == (
+    assert outcome_of(updated_leader_and_isr(waiting, health(1, 2, restarted=(1, 2), responses=mixed))) == (
         2,
         {2: 21},
         {1: 10, 3: 30},
@@ -280,18 +288,18 @@ def test_an_unclean_election_waits_for_answers_and_takes_the_best() -> None:
     assert updated_leader_and_isr(waiting, health(2, 3, restarted=(2,)), unclean_allowed=True) is None
     known = health(2, 3, restarted=(2,), responses={2: (5, 9)})
     decision = updated_leader_and_isr(waiting, known, unclean_allowed=True)
-    assert told(decision) == (2, {2: 21}, {})
+    assert outcome_of(decision) == (2, {2: 21}, {})
     assert decision is not None
     assert decision.is_unclean
 
 
 def test_an_unclean_election_prefers_whoever_has_a_disk() -> None:
-    assert told(updated_leader_and_isr(partition(-1, (1,)), health(1, 3, lost=(1,)), unclean_allowed=True)) == (
+    assert outcome_of(updated_leader_and_isr(partition(-1, (1,)), health(1, 3, lost=(1,)), unclean_allowed=True)) == (
         3,
         {3: 30},
         {},
     )
-    assert told(updated_leader_and_isr(partition(-1, (1,)), health(1, lost=(1,)), unclean_allowed=True)) == (
+    assert outcome_of(updated_leader_and_isr(partition(-1, (1,)), health(1, lost=(1,)), unclean_allowed=True)) == (
         1,
         {1: 11},
         {},

@@ -8,9 +8,10 @@ from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.protocol.messages.update_metadata import UpdateMetadataRequest
 from tidelog.store.interface import Operation, Result
+from tidelog.types import TopicPartition
 
 
-def test_a_new_topic_gets_leaders_and_everybody_is_told() -> None:
+def test_a_new_topic_gets_leaders_and_all_brokers_learn_them() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         cluster.forget_requests()
@@ -19,8 +20,8 @@ def test_a_new_topic_gets_leaders_and_everybody_is_told() -> None:
         assert (first.leader, first.in_sync_replicas, first.leader_epoch, first.controller_epoch) == (1, (1, 2), 0, 1)
         assert (second.leader, second.in_sync_replicas) == (3, (3, 1))
         for broker_id in (1, 2):
-            told = cluster.told_leadership(broker_id, "orders")
-            assert (told.leader, told.leader_epoch, told.is_new, told.partition_epoch) == (1, 0, True, 0)
+            sent = cluster.sent_leadership(broker_id, "orders")
+            assert (sent.leader, sent.leader_epoch, sent.is_new, sent.partition_epoch) == (1, 0, True, 0)
         assert len(cluster.requests(LeaderAndIsrRequest)) == 3
         assert [cluster.known_leader(broker_id, "orders", 1) for broker_id in (1, 2, 3)] == [3, 3, 3]
         await cluster.stop()
@@ -71,7 +72,7 @@ def test_when_a_leader_dies_the_next_in_sync_replica_takes_over_in_one_write() -
         untouched = await cluster.partition("orders", 3)
         assert untouched.leader_epoch == 0
         assert [len(cluster.requests(LeaderAndIsrRequest, broker_id)) for broker_id in (1, 2, 3)] == [1, 0, 1]
-        assert cluster.told_leadership(3, "orders").leader_epoch == 1
+        assert cluster.sent_leadership(3, "orders").leader_epoch == 1
         assert cluster.known_leader(1, "orders") == 3
         (metadata,) = cluster.requests(UpdateMetadataRequest, 1)
         assert [each.id for each in metadata.live_brokers] == [1, 3]
@@ -79,6 +80,29 @@ def test_when_a_leader_dies_the_next_in_sync_replica_takes_over_in_one_write() -
         assert controller.statistics.leader_elections == 1
         assert controller.statistics.election_rounds == 1
         assert controller.statistics.offline_partitions_count == 0
+        await cluster.stop()
+
+    on_virtual_time(scenario)
+
+
+def test_the_log_says_whether_a_broker_or_its_disk_is_missing(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        cluster = await ControlledCluster.start()
+        await cluster.create_topic("orders", [(2,)])
+        await cluster.create_topic("bills", [(3,)])
+        cluster.brokers.failed_replicas = {(2, TopicPartition("orders", 0))}
+        with caplog.at_level(logging.WARNING):
+            await cluster.store.create(
+                znodes.LOG_DIRECTORY_EVENT_PREFIX, znodes.encode_log_directory_event(2), sequential=True
+            )
+            await cluster.settle()
+        assert "the disks that hold all records are offline; repair them and restart their brokers" in caplog.text
+        assert "brokers=2 partitions=1 (orders-0)" in caplog.text
+        assert "is alive; start them" not in caplog.text
+        with caplog.at_level(logging.WARNING):
+            await cluster.kill_broker(3)
+        assert "none of the brokers that hold all records is alive; start them" in caplog.text
+        assert "brokers=3 partitions=1 (bills-0)" in caplog.text
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -101,11 +125,11 @@ def test_a_partition_whose_in_sync_replicas_are_all_gone_waits_for_one_of_them(
         assert cluster.controllers[1].statistics.offline_partitions_count == 1
         await cluster.start_broker(3)
         assert (await cluster.partition("orders")).leader == -1
-        assert cluster.told_leadership(3, "orders").leader == -1, "it must not go on fetching (KAFKA-3096)"
+        assert cluster.sent_leadership(3, "orders").leader == -1, "it must not go on fetching (KAFKA-3096)"
         await cluster.start_broker(2)
         back = await cluster.partition("orders")
         assert (back.leader, back.in_sync_replicas, back.leader_epoch) == (2, (2,), 3)
-        assert cluster.told_leadership(3, "orders").leader == 2
+        assert cluster.sent_leadership(3, "orders").leader == 2
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -119,7 +143,7 @@ def test_a_new_topic_on_brokers_that_are_away_waits_for_them() -> None:
         await cluster.start_broker(4)
         found = await cluster.partition("orders")
         assert (found.leader, found.in_sync_replicas, found.leader_epoch) == (4, (4,), 0)
-        assert cluster.told_leadership(4, "orders").is_new
+        assert cluster.sent_leadership(4, "orders").is_new
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -170,7 +194,7 @@ def test_a_broker_that_restarted_unnoticed_loses_its_offices_and_its_place_among
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         await cluster.create_topic("orders", [(2, 3), (3, 2), (2,)])
-        epoch_before = cluster.told_leadership(2, "orders").leader_epoch
+        epoch_before = cluster.sent_leadership(2, "orders").leader_epoch
         cluster.forget_requests()
         await cluster.restart_broker(2)
         led, followed, alone = [await cluster.partition("orders", index) for index in range(3)]
@@ -189,7 +213,7 @@ def test_a_broker_that_restarted_unnoticed_loses_its_offices_and_its_place_among
     on_virtual_time(scenario)
 
 
-def test_a_broker_that_starts_is_told_its_replicas_and_the_whole_cluster() -> None:
+def test_a_broker_that_starts_learns_its_replicas_and_the_whole_cluster() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start((1, 2, 3))
         await cluster.create_topic("orders", [(1, 2), (1, 3)])
@@ -198,7 +222,7 @@ def test_a_broker_that_starts_is_told_its_replicas_and_the_whole_cluster() -> No
         await cluster.start_broker(3)
         (leadership,) = cluster.requests(LeaderAndIsrRequest, 3)
         assert [state.partition_index for state in leadership.topic_states[0].partition_states] == [1]
-        assert not cluster.told_leadership(3, "orders", 1).is_new
+        assert not cluster.sent_leadership(3, "orders", 1).is_new
         assert cluster.requests(LeaderAndIsrRequest, 1) == [], "nothing changed for the leader"
         brokers_only, metadata = cluster.requests(UpdateMetadataRequest, 3)
         assert brokers_only.topic_states == []
@@ -220,7 +244,7 @@ def test_an_in_sync_change_that_comes_between_is_read_and_decided_anew() -> None
         changed, unchanged = await cluster.partition("orders", 0), await cluster.partition("orders", 1)
         assert (changed.leader, changed.in_sync_replicas, changed.leader_epoch) == (1, (1,), 1)
         assert (unchanged.leader, unchanged.in_sync_replicas) == (1, (1, 3))
-        assert cluster.told_leadership(3, "orders").isr == (1,)
+        assert cluster.sent_leadership(3, "orders").isr == (1,)
         await cluster.stop()
 
     on_virtual_time(scenario)

@@ -1,4 +1,4 @@
-"""R43: what the controller decided is told until it is answered or overtaken; an answer belongs to its attempt."""
+"""R43: what the controller decided is sent until it is answered or superseded; an answer belongs to its attempt."""
 
 import asyncio
 from collections.abc import Callable
@@ -133,7 +133,7 @@ def test_what_a_broker_failed_to_delete_once_is_deleted_later() -> None:
 @pytest.mark.parametrize(
     "rejection", [LeaderAndIsrResponse(error_code=StaleBrokerEpoch.code), role_error(InconsistentTopicId.code)]
 )
-def test_a_role_that_was_refused_is_told_again_until_it_is_accepted(rejection: LeaderAndIsrResponse) -> None:
+def test_a_role_that_was_refused_is_sent_again_until_it_is_accepted(rejection: LeaderAndIsrResponse) -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         end = rejecting(cluster, 2, LeaderAndIsrRequest, lambda: rejection)
@@ -141,7 +141,7 @@ def test_a_role_that_was_refused_is_told_again_until_it_is_accepted(rejection: L
         await asyncio.sleep(60)
         asked = len(cluster.requests(LeaderAndIsrRequest, 2))
         assert 5 < asked < 20, "less and less often"
-        assert cluster.told_leadership(2, "orders").is_new
+        assert cluster.sent_leadership(2, "orders").is_new
         assert len(cluster.requests(LeaderAndIsrRequest, 3)) == 1
         end()
         await asyncio.sleep(600)
@@ -162,7 +162,7 @@ def test_a_refused_role_is_overtaken_by_what_is_decided_later() -> None:
         await asyncio.sleep(60)
         assert cluster.requests(LeaderAndIsrRequest) == []
         await cluster.start_broker(2)
-        assert cluster.told_leadership(2, "orders").leader == 3
+        assert cluster.sent_leadership(2, "orders").leader == 3
         await cluster.stop()
 
     on_virtual_time(scenario)

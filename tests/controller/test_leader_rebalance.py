@@ -75,7 +75,7 @@ def test_a_replica_that_came_back_into_the_isr_leads_again_soon() -> None:
         await asyncio.sleep(CHECK_AFTER_JOIN_S + 0.1)
         restored = await cluster.partition("orders", 0)
         assert (restored.leader, restored.in_sync_replicas) == (2, (3, 2))
-        assert cluster.told_leadership(2, "orders").leader == 2
+        assert cluster.sent_leadership(2, "orders").leader == 2
         await cluster.stop()
 
     on_virtual_time(scenario)

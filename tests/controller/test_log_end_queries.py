@@ -45,7 +45,7 @@ def test_the_best_of_enough_answers_leads() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_broker_is_asked_after_it_was_told_that_there_is_no_leader() -> None:
+def test_a_broker_is_asked_after_it_has_learned_that_there_is_no_leader() -> None:
     """So that what it answers stays so."""
 
     async def scenario() -> None:
@@ -53,7 +53,7 @@ def test_a_broker_is_asked_after_it_was_told_that_there_is_no_leader() -> None:
         await cluster.start_broker(1, directory_ids=("directory-of-1",))
         kinds = [type(each.request) for each in cluster.brokers.sent if each.broker_id == 1]
         assert kinds.index(LeaderAndIsrRequest) < kinds.index(DescribeLogDirsRequest)
-        assert cluster.told_leadership(1, "orders").leader == -1
+        assert cluster.sent_leadership(1, "orders").leader == -1
         await cluster.stop()
 
     on_virtual_time(scenario)

@@ -113,7 +113,7 @@ def test_leaders_are_elected_for_whoever_asks_and_each_partition_has_its_answer(
         }
         restored = await cluster.partition("orders", 0)
         assert (restored.leader, restored.in_sync_replicas, restored.leader_epoch) == (2, (3, 2), 2)
-        assert cluster.told_leadership(2, "orders").leader == 2
+        assert cluster.sent_leadership(2, "orders").leader == 2
         assert cluster.known_leader(1, "orders") == 2
         of_all = await cluster.controllers[1].elect_leaders(None, is_unclean=False)
         assert of_all.keys() == {TopicPartition("orders", index) for index in range(3)}
@@ -172,7 +172,7 @@ def test_a_controlled_shutdown_moves_leaders_away_and_says_what_is_left() -> Non
         assert (await cluster.partition("orders", 0)).leader_epoch == 1, "there was nothing left to do"
         await cluster.start_broker(2)
         assert not controller.context.shutting_down
-        assert cluster.told_leadership(2, "orders").leader == 3
+        assert cluster.sent_leadership(2, "orders").leader == 3
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -193,7 +193,7 @@ def test_a_leader_that_is_to_go_and_cannot_yet_hears_of_its_successor() -> None:
         await cluster.settle()
         partition = await cluster.partition("orders", 0)
         assert (partition.leader, partition.in_sync_replicas) == (3, (2, 3))
-        assert cluster.told_leadership(2, "orders").leader == 3
+        assert cluster.sent_leadership(2, "orders").leader == 3
         await cluster.stop()
 
     on_virtual_time(scenario)

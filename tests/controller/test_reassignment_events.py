@@ -70,10 +70,10 @@ def test_new_replicas_are_started_beside_the_old_ones() -> None:
         assert await assignment(cluster) == ((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))
         assert await leadership(cluster) == (1, 1, (1, 2, 3))
         for broker_id in SIX:
-            told = cluster.told_leadership(broker_id, "orders")
-            assert (told.leader, told.leader_epoch, told.replicas) == (1, 1, (4, 5, 6, 1, 2, 3))
-            assert (told.adding_replicas, told.removing_replicas) == ((4, 5, 6), (1, 2, 3))
-            assert told.is_new == (broker_id > 3)
+            sent = cluster.sent_leadership(broker_id, "orders")
+            assert (sent.leader, sent.leader_epoch, sent.replicas) == (1, 1, (4, 5, 6, 1, 2, 3))
+            assert (sent.adding_replicas, sent.removing_replicas) == ((4, 5, 6), (1, 2, 3))
+            assert sent.is_new == (broker_id > 3)
         assert controller_of(cluster).context.reassigning() == [ORDERS]
         await cluster.stop()
 
@@ -91,7 +91,7 @@ def test_the_old_replicas_are_deleted_when_the_new_ones_are_in_sync() -> None:
         assert await assignment(cluster) == ((4, 5, 6), (), ())
         assert await leadership(cluster) == (4, 2, (4, 5, 6))
         assert [cluster.stops(each) for each in SIX] == [[("orders", 0, True)]] * 3 + [[]] * 3
-        assert cluster.told_leadership(5, "orders").replicas == (4, 5, 6)
+        assert cluster.sent_leadership(5, "orders").replicas == (4, 5, 6)
         assert cluster.known_leader(2, "orders") == 4
         assert (await cluster.partition("orders")).removed_replicas == (), "all have answered"
         assert controller_of(cluster).context.reassigning() == []
@@ -120,7 +120,7 @@ def test_a_partition_without_leader_since_ever_gets_one_on_its_target() -> None:
         assert await move(cluster, 2, 3) is None
         assert await assignment(cluster) == ((2, 3), (), ())
         assert await leadership(cluster) == (2, 0, (2, 3))
-        assert cluster.told_leadership(3, "orders").is_new
+        assert cluster.sent_leadership(3, "orders").is_new
         await cluster.stop()
 
     on_virtual_time(scenario)
@@ -219,7 +219,7 @@ def test_a_log_in_a_failed_directory_is_deleted_when_its_broker_has_started_agai
     on_virtual_time(scenario)
 
 
-def test_a_target_that_dies_and_comes_back_is_told_again() -> None:
+def test_a_target_that_dies_and_comes_back_gets_its_role_again() -> None:
     async def scenario() -> None:
         cluster = await started()
         await move(cluster, 1, 2, 4)
@@ -227,7 +227,7 @@ def test_a_target_that_dies_and_comes_back_is_told_again() -> None:
         assert await assignment(cluster) == ((1, 2, 4, 3), (4,), (3,))
         cluster.forget_requests()
         await cluster.start_broker(4)
-        assert cluster.told_leadership(4, "orders").replicas == (1, 2, 4, 3)
+        assert cluster.sent_leadership(4, "orders").replicas == (1, 2, 4, 3)
         await join(cluster, 1, 2, 3, 4)
         assert await assignment(cluster) == ((1, 2, 4), (), ())
         await cluster.stop()
@@ -243,8 +243,8 @@ def test_a_new_controller_goes_on() -> None:
         cluster.forget_requests()
         await cluster.kill_broker(1)
         assert controller_of(cluster) is cluster.controllers[2]
-        assert cluster.told_leadership(6, "orders").adding_replicas == (4, 5, 6)
-        assert cluster.told_leadership(6, "orders").is_new
+        assert cluster.sent_leadership(6, "orders").adding_replicas == (4, 5, 6)
+        assert cluster.sent_leadership(6, "orders").is_new
         await join(cluster, 2, 3, 4, 5, 6)
         assert await assignment(cluster) == ((4, 5, 6), (), ())
         assert (await cluster.partition("orders")).removed_replicas == (1,)
@@ -265,7 +265,7 @@ def test_a_new_controller_completes_what_became_ready_meanwhile_and_deletes_what
         assert await assignment(cluster) == ((4, 5, 6), (), ())
         assert cluster.stops(3) == [("orders", 0, True)]
         with pytest.raises(StopIteration):
-            cluster.told_leadership(3, "orders")  # no role for who is to delete its replica
+            cluster.sent_leadership(3, "orders")  # no role for who is to delete its replica
         assert (await cluster.partition("orders")).removed_replicas == (1, 2, 3)
         await cluster.stop()
 
@@ -290,7 +290,7 @@ def test_a_write_whose_answer_is_lost_is_found(lost_response: int, monkeypatch: 
         monkeypatch.setattr(MemoryStore, "multi", forgetful)
         assert await move(cluster, 4, 5, 6) is None
         await asyncio.sleep(1)
-        assert cluster.told_leadership(4, "orders").leader_epoch == 1
+        assert cluster.sent_leadership(4, "orders").leader_epoch == 1
         await join(cluster, 1, 2, 3, 4, 5, 6)
         await asyncio.sleep(1)
         assert await leadership(cluster) == (4, 2, (4, 5, 6))

@@ -108,10 +108,10 @@ def test_metadata_names_the_replicas_that_are_not_live() -> None:
     assert isinstance(first, UpdateMetadataRequest)
     assert isinstance(second, UpdateMetadataRequest)
     assert first.topic_states[0].partition_states[0].offline_replicas == [4]
-    assert first.topic_states is second.topic_states  # built once for all who are told the same
+    assert first.topic_states is second.topic_states  # built once for all who get the same
 
 
-def test_brokers_that_are_told_different_things_get_different_metadata() -> None:
+def test_brokers_with_different_states_get_different_metadata() -> None:
     batch = RequestBatch(3, 7)
     batch.add_metadata(iter([1]), [("orders", ORDERS, partition())], is_whole_cluster=True)
     batch.add_metadata([2], [("payments", PAYMENTS, partition(leader=LEADER_DURING_DELETE))])
@@ -135,9 +135,9 @@ def test_nothing_said_is_nothing_sent() -> None:
     assert RequestBatch(3, 7).build(LIVE) == []
 
 
-def test_brokers_are_told_incarnations_and_who_is_eligible() -> None:
+def test_brokers_receive_incarnations_and_eligible_replicas() -> None:
     """R41, R42; in tagged fields, which Kafka skips."""
-    told = replace(
+    registration = replace(
         partition(),
         in_sync_epochs={1: 101},
         eligible_leader_replicas=(4,),
@@ -145,8 +145,8 @@ def test_brokers_are_told_incarnations_and_who_is_eligible() -> None:
         last_known_eligible=(2,),
     )
     batch = RequestBatch(3, 7)
-    batch.add_leader_and_isr([1], "orders", ORDERS, told, is_new=False)
-    batch.add_metadata([1], [("orders", ORDERS, told)])
+    batch.add_leader_and_isr([1], "orders", ORDERS, registration, is_new=False)
+    batch.add_metadata([1], [("orders", ORDERS, registration)])
     leadership, metadata = (
         decode(type(request), 7, bytes(encode(request, 7))) for request in requests_of(batch.build(LIVE), 1)
     )

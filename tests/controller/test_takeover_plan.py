@@ -41,7 +41,7 @@ def partitions(found: TakeoverPlan) -> list[PlannedPartition]:
     return list(topic.partitions)
 
 
-def told(found: TakeoverPlan) -> str:
+def reason_of(found: TakeoverPlan) -> str:
     (problem,) = found.problems
     return problem.sentence
 
@@ -91,7 +91,7 @@ def test_dynamic_settings_come_from_the_newest_backup_too() -> None:
 
 def test_a_member_that_does_not_run_is_waited_for() -> None:
     found = plan(Inventory(1, [log(1, 5)], Backup(frozenset({1, 2, 3}))))
-    assert told(found).startswith(
+    assert reason_of(found).startswith(
         "brokers 2, 3 of this cluster are not running, and may hold newer records. Start them"
     )
     assert found.problems[0].may_pass
@@ -103,29 +103,29 @@ def test_a_member_that_does_not_run_is_waited_for() -> None:
 def test_a_member_whose_directories_are_new_is_no_proof_that_it_held_nothing() -> None:
     backup = Backup(frozenset({1, 2}))
     found = plan(Inventory(1, [log(1, 5)], backup), Inventory(2))
-    assert told(found).startswith("broker 2 held replicas, and its log directories are new.")
+    assert reason_of(found).startswith("broker 2 held replicas, and its log directories are new.")
     found = plan(Inventory(1, [log(1, 5)], backup), Inventory(2, [], backup, empty_directories=["/b"]))
-    assert told(found).startswith("broker 2 held replicas, and /b is new.")
+    assert reason_of(found).startswith("broker 2 held replicas, and /b is new.")
     found = plan(Inventory(1, [log(1, 5)], backup), Inventory(2, [], backup, offline_directories=["/b"]))
-    assert told(found).startswith("broker 2 cannot read /b")
+    assert reason_of(found).startswith("broker 2 cannot read /b")
     assert not found.problems[0].may_pass
 
 
 def test_two_topics_of_one_name_are_never_merged() -> None:
     found = plan(Inventory(1, [log(1, 5)]), Inventory(2, [log(1, 5, topic_id=OTHER_ID)]))
-    assert told(found).startswith("there are two topics named orders: AAECAwQFBgcICQoLDA0ODw on broker 1 and")
+    assert reason_of(found).startswith("there are two topics named orders: AAECAwQFBgcICQoLDA0ODw on broker 1 and")
     assert found.obstacle(is_forced=True, has_waited=True) is not None
 
 
 def test_a_partition_that_nobody_holds_is_waited_for() -> None:
     found = plan(Inventory(1, [log(1, 5, 0), log(1, 5, 2)]))
-    assert told(found).startswith("no running broker holds partition 1 of topic orders, of which there are 0, 2.")
+    assert reason_of(found).startswith("no running broker holds partition 1 of topic orders, of which there are 0, 2.")
     assert [each.replicas for each in partitions(found)] == [(1,), (1,), (1,)]
 
 
-def test_a_broker_that_told_nothing_holds_up_the_takeover() -> None:
+def test_a_broker_that_listed_nothing_holds_up_the_takeover() -> None:
     found = plan_takeover({1: Inventory(1, [log(1, 5)])}, silent=[2])
-    assert told(found).startswith("broker 2 is running, but did not tell")
+    assert reason_of(found).startswith("broker 2 is running, but did not list")
 
 
 def test_directories_that_no_topic_may_be_called_after_are_left_alone() -> None:
@@ -133,7 +133,9 @@ def test_directories_that_no_topic_may_be_called_after_are_left_alone() -> None:
 
 
 @given(st.permutations([1, 2, 3]), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=3, max_size=3))
-def test_the_plan_does_not_depend_on_who_told_first(order: list[BrokerId], logs: list[tuple[int, int]]) -> None:
+def test_the_plan_does_not_depend_on_who_listed_its_logs_first(
+    order: list[BrokerId], logs: list[tuple[int, int]]
+) -> None:
     inventories = {each: Inventory(each, [log(*logs[each - 1])]) for each in (1, 2, 3)}
     shuffled = {each: inventories[each] for each in order}
     found = plan_takeover(shuffled)
@@ -145,13 +147,13 @@ def test_the_plan_does_not_depend_on_who_told_first(order: list[BrokerId], logs:
 
 
 @pytest.mark.parametrize("count", [0, 1, 30_000])
-def test_an_inventory_is_told_in_parts_that_a_store_takes(count: int) -> None:
+def test_an_inventory_is_written_in_parts_that_a_store_takes(count: int) -> None:
     names = [f"{number:x}-{hash(str(number)) & 0xFFFFFFFFFFFF:x}" for number in range(count)]
     logs = [log(number, number * 3, topic=name) for number, name in enumerate(names)]
-    told_inventory = Inventory(7, logs, Backup(frozenset({7}), topic_configs={"a": {"b": "c"}}), 3, 99, ["/a"], ["/b"])
-    parts = encode_inventory(told_inventory)
+    inventory = Inventory(7, logs, Backup(frozenset({7}), topic_configs={"a": {"b": "c"}}), 3, 99, ["/a"], ["/b"])
+    parts = encode_inventory(inventory)
     assert all(len(part) <= 512 * 1024 for part in parts)
-    assert decode_inventory(parts) == told_inventory
+    assert decode_inventory(parts) == inventory
     names = [part_name(7, index, len(parts)) for index in range(len(parts))]
     assert parts_by_broker([*reversed(names), "8-0-of-2"]) == {7: names}
 
@@ -191,4 +193,4 @@ def test_a_log_that_retention_has_emptied_has_nothing_that_another_could_lack() 
 def test_a_directory_that_is_no_longer_there_is_missed() -> None:
     backup = Backup(frozenset({1, 2}), directory_ids=frozenset({"a", "b"}))
     found = plan(Inventory(1, [log(1, 5)], backup), Inventory(2, [], backup, missing_directories=["b"]))
-    assert "broker 2 held replicas, and a log directory that it had is not in log.dirs any more" in told(found)
+    assert "broker 2 held replicas, and a log directory that it had is not in log.dirs any more" in reason_of(found)

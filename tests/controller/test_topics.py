@@ -27,7 +27,7 @@ from tidelog.errors import (
 )
 
 
-def test_a_new_topic_is_in_the_store_and_loads_again_as_it_was_told() -> None:
+def test_a_new_topic_is_in_the_store_and_loads_again_as_it_was_sent() -> None:
     async def scenario() -> None:
         cluster = await Cluster.start(brokers=3)
         outcomes = await cluster.topics.create_topics(
@@ -351,7 +351,7 @@ def test_requests_at_the_same_time_to_grow_a_topic_do_not_overwrite_each_other()
     asyncio.run(scenario())
 
 
-def test_a_client_is_told_to_look_for_the_controller_when_the_session_has_ended() -> None:
+def test_a_client_must_look_for_the_controller_when_the_session_has_ended() -> None:
     async def scenario() -> None:
         cluster = await Cluster.start()
         cluster.apply(await cluster.topics.create_topics([NewTopic("orders")]))

@@ -42,17 +42,17 @@ class CountingMachine:
         total = self.totals.get(key.encode(), 0) + number
         effects.write(key.encode(), str(total).encode())
         effects.producer = producer
-        effects.answer(reply, told(total))
+        effects.answer(reply, response_with(total))
 
     def put(self, key: str, total: int, reply: Reply, effects: Effects) -> None:
         """Whatever was there before."""
         effects.write(key.encode(), str(total).encode())
         effects.may_be_batched = True
-        effects.answer(reply, told(total))
+        effects.answer(reply, response_with(total))
 
     def get(self, key: str, reply: Reply, effects: Effects) -> None:
         effects.is_read_of_state = True
-        effects.answer(reply, told(self.totals.get(key.encode(), 0)))
+        effects.answer(reply, response_with(self.totals.get(key.encode(), 0)))
 
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
         if producer is not None:
@@ -79,7 +79,7 @@ class CountingMachine:
             effects.fail(reply, KafkaError("unloaded"))
 
 
-def told(total: int) -> HeartbeatResponse:
+def response_with(total: int) -> HeartbeatResponse:
     """A response that can carry a number."""
     return HeartbeatResponse(throttle_time_ms=total)
 
@@ -89,7 +89,7 @@ def total_in(response: Response | KafkaError) -> int:
     return response.throttle_time_ms
 
 
-class CountingWorld:
+class CountingHarness:
     def __init__(self, replicas: Replicas, topic: ReplicatedTopic[CountingMachine], store: MemoryStore) -> None:
         self.replicas = replicas
         self.topic = topic
@@ -97,7 +97,7 @@ class CountingWorld:
         self.epoch = 0
 
     @classmethod
-    async def make(cls, settings: TopicSettings | None, partition_count: int = 1) -> "CountingWorld":
+    async def make(cls, settings: TopicSettings | None, partition_count: int = 1) -> "CountingHarness":
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
         clock = VirtualClock(loop)
@@ -173,12 +173,12 @@ class CountingWorld:
         return reply
 
 
-def in_world(
-    scenario: Callable[[CountingWorld], Awaitable[None]],
+def with_harness(
+    scenario: Callable[[CountingHarness], Awaitable[None]],
     settings: TopicSettings | None = None,
     partition_count: int = 1,
 ) -> None:
     async def main() -> None:
-        await scenario(await CountingWorld.make(settings, partition_count))
+        await scenario(await CountingHarness.make(settings, partition_count))
 
     run_virtually(main())

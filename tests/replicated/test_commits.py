@@ -24,7 +24,7 @@ def uncommitted(end_offset: int, *, is_awaited: bool = True) -> tuple[Counted, M
     return Counted(end_offset, responses, [], float(end_offset)), reply
 
 
-def test_who_was_told_that_time_is_up_is_not_looked_at_again() -> None:
+def test_an_expired_operation_is_not_checked_again() -> None:
     commits = Commits(Replies(None).give)
     waiting = [uncommitted(number, is_awaited=number % 2 == 1) for number in range(1, 7)]
     for each, _ in waiting:

@@ -107,17 +107,17 @@ def fetch_as_follower(
 
 
 class RecordingFetchers:
-    """Stands for the fetchers: remembers what it was told, in order."""
+    """Stands for the fetchers: records its calls, in order."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[object, ...]] = []
+        self.calls: list[tuple[object, ...]] = []
         self.failed_partitions: dict[TopicPartition, str] = {}
 
     def follow(self, partition: Partition, leader: LeaderAddress) -> None:
-        self.told.append(("follow", partition.topic_partition, leader.broker_id, partition.leader_epoch))
+        self.calls.append(("follow", partition.topic_partition, leader.broker_id, partition.leader_epoch))
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        self.told += [("forget", each) for each in topic_partitions]
+        self.calls += [("forget", each) for each in topic_partitions]
 
     def stop_idle(self) -> None: ...
 

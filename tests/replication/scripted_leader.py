@@ -58,7 +58,7 @@ class LedPartition:
 @dataclass
 class Session:
     wanted: dict[tuple[str, int], FetchPartition] = field(default_factory=dict)
-    told: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    sent: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     epoch: int = 1
 
 
@@ -201,9 +201,9 @@ class ScriptedLeader:
         for (topic, index), wanted in session.wanted.items():
             data = self._read(topic, index, wanted)
             seen = (data.high_watermark, data.log_start_offset)
-            is_news = self.keeps_sessions and session.told.get((topic, index)) != seen
+            is_news = self.keeps_sessions and session.sent.get((topic, index)) != seen
             if data.records or data.error_code or data.diverging_epoch or is_news:
-                session.told[topic, index] = seen
+                session.sent[topic, index] = seen
                 topics.setdefault(
                     topic, FetchableTopicResponse(topic=topic, topic_id=topic_id_of(topic), partitions=[])
                 ).partitions.append(data)

@@ -32,7 +32,7 @@ LAG_S = LAG_MS / 1000
 
 
 class LossyStore(MemoryStore):
-    """Fails, or loses the answer, as often as it is told to."""
+    """Fails, or loses the answer, as often as the test says."""
 
     fails = 0
     error: type[StoreError] = StoreUnavailable
@@ -41,15 +41,15 @@ class LossyStore(MemoryStore):
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         if self.fails:
             self.fails -= 1
-            raise self.error("/", "as told")
+            raise self.error("/", "as the test says")
         results = await super().multi(operations)
         if self.loses_responses:
             self.loses_responses -= 1
-            raise StoreUnavailable("/", "the answer was lost, as told")
+            raise StoreUnavailable("/", "the answer was lost, as the test says")
         return results
 
 
-class World:
+class Harness:
     """A leader of `orders` with a store; broker 1 is the one that runs."""
 
     def __init__(
@@ -86,7 +86,7 @@ class World:
         return [each for path in paths for each in decode_partition_list((await self.store.get(path)).data, path)]
 
 
-def with_world(scenario: Callable[[World], Awaitable[None]]) -> None:
+def with_harness(scenario: Callable[[Harness], Awaitable[None]]) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -95,167 +95,173 @@ def with_world(scenario: Callable[[World], Awaitable[None]]) -> None:
         store = LossyStore(store_state)
         replicas = await Replicas.on(MemoryDisk(), clock=clock, store=store)
         running = asyncio.ensure_future(replicas.manager.run())
-        await scenario(World(store_state, store, replicas, clock))
+        await scenario(Harness(store_state, store, replicas, clock))
         assert not running.done()
         running.cancel()
 
     run_virtually(main())
 
 
-def test_a_silent_follower_is_dropped_in_the_store_and_the_controller_is_told() -> None:
-    async def scenario(world: World) -> None:
-        await world.create(1)
-        world.orders.append_as_leader(batch_of(b"x"), 1)
+def test_a_silent_follower_is_dropped_in_the_store_and_the_controller_is_notified() -> None:
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1)
+        harness.orders.append_as_leader(batch_of(b"x"), 1)
         await asyncio.sleep(LAG_S)
-        assert (await world.state())["isr"] == [1, 2]
+        assert (await harness.state())["isr"] == [1, 2]
         await asyncio.sleep(LAG_S / 2 + 0.1)
-        assert await world.state() == {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 5, "isr": [1]}
-        assert world.orders.log.high_watermark == 1
-        assert await world.announced() == [ORDERS]
+        assert await harness.state() == {
+            "controller_epoch": 1,
+            "leader": 1,
+            "version": 1,
+            "leader_epoch": 5,
+            "isr": [1],
+        }
+        assert harness.orders.log.high_watermark == 1
+        assert await harness.announced() == [ORDERS]
         assert (
-            world.replicas.manager.alter_partition_manager.shrinks,
-            world.replicas.manager.alter_partition_manager.expands,
+            harness.replicas.manager.alter_partition_manager.shrinks,
+            harness.replicas.manager.alter_partition_manager.expands,
         ) == (1, 0)
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_the_log_tells_why_a_replica_left_and_that_it_joined(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(harness: Harness) -> None:
         caplog.set_level(logging.INFO, "tidelog.replication.alter_partition_manager")
-        await world.create(1)
-        world.orders.append_as_leader(batch_of(b"x"), 1)
+        await harness.create(1)
+        harness.orders.append_as_leader(batch_of(b"x"), 1)
         await asyncio.sleep(1.6 * LAG_S)
-        world.fetch(1)
+        harness.fetch(1)
         await asyncio.sleep(1)
-        told = [
+        notified = [
             record.message for record in caplog.records if record.name == "tidelog.replication.alter_partition_manager"
         ]
-        assert told == [
+        assert notified == [
             "replica left the in-sync replicas partition=orders-0 in_sync=1 log_end=1 high_watermark=1 replica=2"
             " behind=unknown reason=not caught up for 30000 ms (replica.lag.time.max.ms)"
             " remedy=broker 2 has not fetched from this leader yet",
             "replica joined the in-sync replicas partition=orders-0 in_sync=1,2 log_end=1 high_watermark=1 replica=2",
         ]
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_follower_that_catches_up_is_added_in_the_store() -> None:
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
-        world.fetch(0)
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        harness.fetch(0)
         await asyncio.sleep(0.1)
-        assert (await world.state())["isr"] == [1, 2]
-        leader = world.orders.require_leader()
+        assert (await harness.state())["isr"] == [1, 2]
+        leader = harness.orders.require_leader()
         assert (set(leader.in_sync_replicas), leader.version, leader.pending) == ({1, 2}, 1, None)
-        assert world.replicas.manager.alter_partition_manager.expands == 1
+        assert harness.replicas.manager.alter_partition_manager.expands == 1
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_change_whose_answer_was_lost_is_found_to_be_written() -> None:
     """KAFKA-14144."""
 
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
-        world.store.loses_responses = 1
-        world.fetch(0)
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        harness.store.loses_responses = 1
+        harness.fetch(0)
         await asyncio.sleep(1)
-        leader = world.orders.require_leader()
+        leader = harness.orders.require_leader()
         assert (set(leader.in_sync_replicas), leader.version, leader.is_superseded) == ({1, 2}, 1, False)
-        world.orders.append_as_leader(batch_of(b"x"), -1)
-        world.fetch(1)
-        assert world.orders.log.high_watermark == 1
+        harness.orders.append_as_leader(batch_of(b"x"), -1)
+        harness.fetch(1)
+        assert harness.orders.log.high_watermark == 1
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable, SessionExpired, StoreError])
 def test_a_store_that_cannot_be_reached_or_refuses_is_asked_again(error: type[StoreError]) -> None:
     """It may refuse for reasons of its own: ZooKeeper has access control lists."""
 
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
-        world.store.fails, world.store.error = 10, error
-        world.fetch(0)
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        harness.store.fails, harness.store.error = 10, error
+        harness.fetch(0)
         await asyncio.sleep(60)
-        assert (await world.state())["isr"] == [1, 2]
+        assert (await harness.state())["isr"] == [1, 2]
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_leader_that_lost_a_compare_and_set_waits_for_the_controller() -> None:
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
         newer = PartitionState(0, (1, 2), 2, 6, (2,), controller_epoch=2)
-        await world.store.set(state_path("orders", 0), encode_state(newer))
-        world.fetch(0)
+        await harness.store.set(state_path("orders", 0), encode_state(newer))
+        harness.fetch(0)
         await asyncio.sleep(1)
-        assert (await world.state())["leader"] == 2
-        assert world.orders.require_leader().is_superseded
-        assert world.replicas.manager.alter_partition_manager.failed_updates == 1
-        assert await world.announced() == []
-        world.orders.append_as_leader(batch_of(b"x"), 1)
-        assert world.orders.log.high_watermark == 0
-        assert world.replicas.take(assignment_of(1, 2, leader=1, epoch=7, in_sync=(1,), version=2)) == [None]
-        assert world.orders.log.high_watermark == 1
+        assert (await harness.state())["leader"] == 2
+        assert harness.orders.require_leader().is_superseded
+        assert harness.replicas.manager.alter_partition_manager.failed_updates == 1
+        assert await harness.announced() == []
+        harness.orders.append_as_leader(batch_of(b"x"), 1)
+        assert harness.orders.log.high_watermark == 0
+        assert harness.replicas.take(assignment_of(1, 2, leader=1, epoch=7, in_sync=(1,), version=2)) == [None]
+        assert harness.orders.log.high_watermark == 1
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_leader_does_not_take_a_state_of_its_own_later_epoch_for_its_write() -> None:
     """The controller has begun a new epoch with the same leader, which has not heard of it yet."""
 
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
         newer = PartitionState(0, (1, 2), 1, 6, (1, 2), controller_epoch=2)
-        await world.store.set(state_path("orders", 0), encode_state(newer))
-        world.fetch(0)
+        await harness.store.set(state_path("orders", 0), encode_state(newer))
+        harness.fetch(0)
         await asyncio.sleep(1)
-        leader = world.orders.require_leader()
+        leader = harness.orders.require_leader()
         assert leader.is_superseded
         assert (leader.version, leader.in_sync_replicas) == (0, frozenset({1}))
-        assert (await world.state())["leader_epoch"] == 6
+        assert (await harness.state())["leader_epoch"] == 6
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
-def test_the_store_is_told_incarnations_and_who_is_eligible() -> None:
+def test_incarnations_and_eligible_replicas_are_written_to_the_store() -> None:
     """R41, R42; a lost answer makes no difference."""
 
-    async def scenario(world: World) -> None:
-        await world.create(1)
-        told = assignment_of(1, 2, epoch=6)._replace(
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1)
+        assignment = assignment_of(1, 2, epoch=6)._replace(
             in_sync_epochs={1: 10, 2: 20}, broker_epoch=10, eligible_leader_epochs={}
         )
-        world.replicas.take(told)
-        world.orders.configure(replace(world.orders.log.settings, min_insync_replicas=2))
-        world.orders.append_as_leader(batch_of(b"x"), 1)
-        world.store.loses_responses = 1
+        harness.replicas.take(assignment)
+        harness.orders.configure(replace(harness.orders.log.settings, min_insync_replicas=2))
+        harness.orders.append_as_leader(batch_of(b"x"), 1)
+        harness.store.loses_responses = 1
         await asyncio.sleep(1.6 * LAG_S)
-        state = await world.state()
+        state = await harness.state()
         assert (state["isr"], state["isr_epochs"]) == ([1], [10])
         assert (state["elr"], state["elr_epochs"]) == ([2], [20])
         await asyncio.sleep(5)
-        assert world.orders.require_leader().eligible_leader_epochs == {2: 20}
-        assert world.orders.log.high_watermark == 0
+        assert harness.orders.require_leader().eligible_leader_epochs == {2: 20}
+        assert harness.orders.log.high_watermark == 0
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_proposal_of_an_earlier_epoch_is_not_written_any_more() -> None:
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
-        world.store.fails = 10**9
-        world.fetch(0)
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        harness.store.fails = 10**9
+        harness.fetch(0)
         await asyncio.sleep(5)
-        world.replicas.take(assignment_of(1, 2, leader=2, epoch=6))
-        world.store.fails = 0
+        harness.replicas.take(assignment_of(1, 2, leader=2, epoch=6))
+        harness.store.fails = 0
         await asyncio.sleep(5)
-        assert (await world.state())["isr"] == [1]
+        assert (await harness.state())["isr"] == [1]
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_leader_that_resigned_while_another_write_was_answered_writes_nothing_more(
@@ -263,54 +269,54 @@ def test_a_leader_that_resigned_while_another_write_was_answered_writes_nothing_
 ) -> None:
     """The store of the next session may be another one, in which the expected version means something else (R44)."""
 
-    async def scenario(world: World) -> None:
-        await world.create(2)
-        for partition in world.replicas.manager:
+    async def scenario(harness: Harness) -> None:
+        await harness.create(2)
+        for partition in harness.replicas.manager:
             partition.append_as_leader(batch_of(b"x"), 1)
         newer = PartitionState(0, (1, 2), 2, 6, (2,), controller_epoch=2)
-        await world.store.set(state_path("orders", 0), encode_state(newer))
-        get = world.store.get
+        await harness.store.set(state_path("orders", 0), encode_state(newer))
+        get = harness.store.get
 
         async def get_as_the_session_ends(path: str) -> Node:
-            world.replicas.manager.resign_all()
+            harness.replicas.manager.resign_all()
             return await get(path)
 
-        monkeypatch.setattr(world.store, "get", get_as_the_session_ends)
+        monkeypatch.setattr(harness.store, "get", get_as_the_session_ends)
         await asyncio.sleep(1.6 * LAG_S)
         monkeypatch.undo()
-        assert world.orders.leader is None
-        assert (await world.state(1))["isr"] == [1, 2]
+        assert harness.orders.leader is None
+        assert (await harness.state(1))["isr"] == [1, 2]
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_the_partition_may_be_gone_from_the_store() -> None:
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
-        await world.store.delete(state_path("orders", 0))
-        world.fetch(0)
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        await harness.store.delete(state_path("orders", 0))
+        harness.fetch(0)
         await asyncio.sleep(1)
-        assert world.orders.require_leader().is_superseded
+        assert harness.orders.require_leader().is_superseded
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_many_changes_go_in_few_transactions_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(world: World) -> None:
-        await world.create(250)
-        for partition in world.replicas.manager:
+    async def scenario(harness: Harness) -> None:
+        await harness.create(250)
+        for partition in harness.replicas.manager:
             partition.append_as_leader(batch_of(b"x"), 1)
         newer = PartitionState(7, (1, 2), 2, 6, (2,), controller_epoch=2)
-        await world.store.set(state_path("orders", 7), encode_state(newer))
+        await harness.store.set(state_path("orders", 7), encode_state(newer))
         with caplog.at_level(logging.INFO, "tidelog.replication.alter_partition_manager"):
             await asyncio.sleep(1.6 * LAG_S)
-        states = [(await world.state(index))["isr"] for index in range(250)]
+        states = [(await harness.state(index))["isr"] for index in range(250)]
         assert states == [[1] if index != 7 else [2] for index in range(250)]
         assert (
-            world.replicas.manager.alter_partition_manager.shrinks,
-            world.replicas.manager.alter_partition_manager.failed_updates,
+            harness.replicas.manager.alter_partition_manager.shrinks,
+            harness.replicas.manager.alter_partition_manager.failed_updates,
         ) == (249, 1)
-        assert sorted(await world.announced()) == [
+        assert sorted(await harness.announced()) == [
             TopicPartition("orders", index) for index in range(250) if index != 7
         ]
         lines = [record.message for record in caplog.records if "partitions=100" in record.message]
@@ -319,68 +325,68 @@ def test_many_changes_go_in_few_transactions_and_one_line(caplog: pytest.LogCapt
             " reason=not caught up for 30000 ms (replica.lag.time.max.ms)"
         ]
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_announcements_come_at_once_after_a_quiet_time_and_then_in_bulk() -> None:
     """R21."""
 
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
-        started = world.clock.monotonic()
-        world.fetch(0)
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        started = harness.clock.monotonic()
+        harness.fetch(0)
         await asyncio.sleep(0.1)
-        assert len(await world.announced()) == 1
-        announcements = world.replicas.manager._isr_change_propagation
+        assert len(await harness.announced()) == 1
+        announcements = harness.replicas.manager._isr_change_propagation
         for _ in range(3):
             announcements.add([TopicPartition("orders", 8), TopicPartition("orders", 9)])
             await asyncio.sleep(1)
-        assert len(await world.announced()) == 1
-        await asyncio.sleep(started + 5.2 - world.clock.monotonic())
-        assert len(await world.announced()) == 3
+        assert len(await harness.announced()) == 1
+        await asyncio.sleep(started + 5.2 - harness.clock.monotonic())
+        assert len(await harness.announced()) == 3
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_what_could_not_be_announced_is_announced_later() -> None:
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
-        world.store_state.cut_off(world.store.session_id)
-        world.replicas.manager._isr_change_propagation.add([ORDERS])
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        harness.store_state.cut_off(harness.store.session_id)
+        harness.replicas.manager._isr_change_propagation.add([ORDERS])
         await asyncio.sleep(3)
-        world.store_state.reconnect(world.store.session_id)
+        harness.store_state.reconnect(harness.store.session_id)
         await asyncio.sleep(3)
-        assert await world.announced() == [ORDERS]
+        assert await harness.announced() == [ORDERS]
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_change_written_while_suspended_counts_when_the_leader_goes_on() -> None:
-    async def scenario(world: World) -> None:
-        await world.create(1, in_sync=(1,))
-        world.fetch(0)
-        world.replicas.manager.suspend()
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        harness.fetch(0)
+        harness.replicas.manager.suspend()
         await asyncio.sleep(1)
-        world.replicas.manager.resume()
-        assert set(world.orders.require_leader().in_sync_replicas) == {1, 2}
+        harness.replicas.manager.resume()
+        assert set(harness.orders.require_leader().in_sync_replicas) == {1, 2}
 
-    with_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_replica_that_a_reassignment_added_is_reported_at_once() -> None:
     """The move ends when the controller knows; other changes of the last seconds must not delay it."""
 
-    async def scenario(world: World) -> None:
-        await world.create(1)
-        world.replicas.manager._isr_change_propagation.add([TopicPartition("orders", 7)])
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1)
+        harness.replicas.manager._isr_change_propagation.add([TopicPartition("orders", 7)])
         await asyncio.sleep(0.2)
         state = PartitionState(0, (1, 2), 1, 6, (1,), controller_epoch=1)
-        node = await world.store.set(state_path("orders", 0), encode_state(state))
+        node = await harness.store.set(state_path("orders", 0), encode_state(state))
         moving = assignment_of(1, 2, in_sync=(1,), epoch=6, version=node.version, is_new=False)
-        world.replicas.take(moving._replace(adding_replicas=(2,)))
-        world.fetch(0)
+        harness.replicas.take(moving._replace(adding_replicas=(2,)))
+        harness.fetch(0)
         await asyncio.sleep(0.2)
-        assert (await world.state())["isr"] == [1, 2]
-        assert ORDERS in await world.announced()
+        assert (await harness.state())["isr"] == [1, 2]
+        assert ORDERS in await harness.announced()
 
-    with_world(scenario)
+    with_harness(scenario)

@@ -137,7 +137,7 @@ def test_records_count_if_they_were_asked_for_from_where_the_log_ends() -> None:
     assert follower.on_fetched(0, None) is FetchedData.RECORDS
 
 
-def test_a_divergence_told_by_a_fetch_cuts_and_takes_nothing_else() -> None:
+def test_a_divergence_in_a_fetch_response_truncates_and_takes_nothing_else() -> None:
     log = ModelLog(1, 1, 2, 2)
     follower = fetching(log)
     effect = follower.on_fetched(0, EpochEnd(1, 2))
@@ -333,7 +333,7 @@ def test_whatever_happened_before_the_follower_ends_exactly_where_the_logs_part(
 
 
 @given(histories())
-def test_divergence_told_by_fetches_alone_leads_to_the_same_end(history: tuple[ModelLog, ModelLog]) -> None:
+def test_divergence_found_by_fetches_alone_leads_to_the_same_end(history: tuple[ModelLog, ModelLog]) -> None:
     leader, log = history
     common = common_length(leader, log)
     follower = PartitionFollower(log, 100)

@@ -3,7 +3,7 @@
 import asyncio
 from unittest.mock import patch
 
-from tests.replication.fetching_world import FetchingWorld, content, run_fetching
+from tests.replication.fetcher_harness import FetcherHarness, content, run_fetching
 from tests.replication.scripted_leader import ScriptedLeader, Session
 from tidelog.config.topic import TopicSettings
 from tidelog.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -16,14 +16,14 @@ READ = ScriptedLeader.read
 SETTINGS = {"replica_fetch_max_bytes": 4000}
 
 
-def lead(world: FetchingWorld, topic: str, batches: int) -> None:
-    world.leader.lead(topic)
+def lead(harness: FetcherHarness, topic: str, batches: int) -> None:
+    harness.leader.lead(topic)
     for number in range(batches):
-        world.leader.append(topic, b"%d" % number + bytes(1000))
+        harness.leader.append(topic, b"%d" % number + bytes(1000))
 
 
-def throttled(world: FetchingWorld, topic: str) -> Partition:
-    replica = world.replica(topic)
+def throttled(harness: FetcherHarness, topic: str) -> Partition:
+    replica = harness.replica(topic)
     replica.configure(THROTTLED)
     return replica
 
@@ -33,128 +33,128 @@ def size_of(replica: Partition) -> int:
 
 
 def test_a_throttled_replica_is_copied_at_its_rate_without_a_busy_loop() -> None:
-    async def scenario(world: FetchingWorld) -> None:
-        lead(world, "moved", 300)
-        replica = throttled(world, "moved")
-        world.quota.bytes_per_second = RATE
-        world.follow(replica)
-        took_s = await world.until(lambda: replica.log.log_end_offset == 300, within_s=60)
-        assert 0.9 < took_s / (world.quota.total_bytes / RATE) < 1.05, "incomplete batches at the end count, too"
-        assert size_of(replica) <= world.quota.total_bytes < 1.3 * size_of(replica)
-        assert len(world.leader.fetches()) < 300
+    async def scenario(harness: FetcherHarness) -> None:
+        lead(harness, "moved", 300)
+        replica = throttled(harness, "moved")
+        harness.quota.bytes_per_second = RATE
+        harness.follow(replica)
+        took_s = await harness.until(lambda: replica.log.log_end_offset == 300, within_s=60)
+        assert 0.9 < took_s / (harness.quota.total_bytes / RATE) < 1.05, "incomplete batches at the end count, too"
+        assert size_of(replica) <= harness.quota.total_bytes < 1.3 * size_of(replica)
+        assert len(harness.leader.fetches()) < 300
 
     run_fetching(scenario, **SETTINGS)
 
 
 def test_other_partitions_of_the_fetcher_are_not_slowed() -> None:
-    async def scenario(world: FetchingWorld) -> None:
-        lead(world, "moved", 300)
-        lead(world, "orders", 0)
-        orders, moved = world.start_following("orders"), throttled(world, "moved")
-        world.quota.bytes_per_second = RATE
-        world.follow(moved)
+    async def scenario(harness: FetcherHarness) -> None:
+        lead(harness, "moved", 300)
+        lead(harness, "orders", 0)
+        orders, moved = harness.start_following("orders"), throttled(harness, "moved")
+        harness.quota.bytes_per_second = RATE
+        harness.follow(moved)
         for number in range(50):
             await asyncio.sleep(0.1)
-            world.leader.append("orders", b"%d" % number)
-            await world.until(lambda number=number: orders.log.high_watermark > number, within_s=0.02)  # type: ignore[misc]
+            harness.leader.append("orders", b"%d" % number)
+            await harness.until(lambda number=number: orders.log.high_watermark > number, within_s=0.02)  # type: ignore[misc]
         assert 0.85 < size_of(moved) / (5 * RATE) < 1.25
-        assert world.quota.left_out > 10
+        assert harness.quota.left_out > 10
 
     run_fetching(scenario, **SETTINGS)
 
 
 def test_a_replica_that_is_in_sync_is_fetched_although_the_quota_is_exceeded() -> None:
-    async def scenario(world: FetchingWorld) -> None:
-        lead(world, "orders", 3)
-        replica = throttled(world, "orders")
-        world.follow(replica)
-        await world.until(lambda: replica.log.high_watermark == 3)
-        world.quota.bytes_per_second = 0
+    async def scenario(harness: FetcherHarness) -> None:
+        lead(harness, "orders", 3)
+        replica = throttled(harness, "orders")
+        harness.follow(replica)
+        await harness.until(lambda: replica.log.high_watermark == 3)
+        harness.quota.bytes_per_second = 0
         for number in range(20):
-            world.leader.append("orders", b"%d" % number)
-            await world.until(lambda number=number: replica.log.high_watermark == 4 + number, within_s=0.02)  # type: ignore[misc]
-        assert world.quota.is_exceeded(world.clock.monotonic())
+            harness.leader.append("orders", b"%d" % number)
+            await harness.until(lambda number=number: replica.log.high_watermark == 4 + number, within_s=0.02)  # type: ignore[misc]
+        assert harness.quota.is_exceeded(harness.clock.monotonic())
 
     run_fetching(scenario)
 
 
 def test_a_replica_of_the_isr_is_fetched_from_its_new_leader_although_the_quota_is_exceeded() -> None:
-    async def scenario(world: FetchingWorld) -> None:
-        lead(world, "orders", 1)
-        replica = throttled(world, "orders")
-        world.quota.bytes_per_second = 0
-        world.quota.record(10**9, world.clock.monotonic())
-        world.follow(replica)
-        await world.until(lambda: replica.log.high_watermark == 1, within_s=0.1)
+    async def scenario(harness: FetcherHarness) -> None:
+        lead(harness, "orders", 1)
+        replica = throttled(harness, "orders")
+        harness.quota.bytes_per_second = 0
+        harness.quota.record(10**9, harness.clock.monotonic())
+        harness.follow(replica)
+        await harness.until(lambda: replica.log.high_watermark == 1, within_s=0.1)
 
     run_fetching(scenario)
 
 
 def test_a_fetcher_whose_partitions_are_all_throttled_sends_nothing() -> None:
-    async def scenario(world: FetchingWorld) -> None:
-        lead(world, "moved", 100)
-        replica = throttled(world, "moved")
-        world.quota.bytes_per_second = 1
-        world.follow(replica)
+    async def scenario(harness: FetcherHarness) -> None:
+        lead(harness, "moved", 100)
+        replica = throttled(harness, "moved")
+        harness.quota.bytes_per_second = 1
+        harness.follow(replica)
         await asyncio.sleep(1)
-        before = len(world.leader.fetches())
+        before = len(harness.leader.fetches())
         for _ in range(50):
-            world.fetchers._fetchers[1, 0]._schedule_work()  # as a change of another partition does
+            harness.fetchers._fetchers[1, 0]._schedule_work()  # as a change of another partition does
             await asyncio.sleep(0.01)
         with patch.object(FollowerThrottle, "apply", autospec=True, side_effect=FollowerThrottle.apply) as rounds:
             await asyncio.sleep(5)
-        assert len(world.leader.fetches()) == before
+        assert len(harness.leader.fetches()) == before
         assert rounds.call_count <= 6, "one timer, of replica.fetch.backoff.ms"
 
     run_fetching(scenario, **SETTINGS)
 
 
 def test_a_throttle_that_is_removed_ends_within_the_backoff() -> None:
-    async def scenario(world: FetchingWorld) -> None:
-        lead(world, "moved", 100)
-        replica = throttled(world, "moved")
-        world.quota.bytes_per_second = 1
-        world.follow(replica)
+    async def scenario(harness: FetcherHarness) -> None:
+        lead(harness, "moved", 100)
+        replica = throttled(harness, "moved")
+        harness.quota.bytes_per_second = 1
+        harness.follow(replica)
         await asyncio.sleep(3)
         assert replica.log.log_end_offset < 10
         replica.configure(TopicSettings())
-        await world.until(lambda: replica.log.log_end_offset == 100, within_s=1.1)
+        await harness.until(lambda: replica.log.log_end_offset == 100, within_s=1.1)
 
     run_fetching(scenario, **SETTINGS)
 
 
 def test_a_rate_that_is_removed_ends_the_throttle_within_the_backoff() -> None:
-    async def scenario(world: FetchingWorld) -> None:
-        lead(world, "moved", 100)
-        lead(world, "idle", 1)
-        replica = throttled(world, "moved")
-        world.start_following("idle")
-        world.quota.bytes_per_second = 1
-        world.follow(replica)
+    async def scenario(harness: FetcherHarness) -> None:
+        lead(harness, "moved", 100)
+        lead(harness, "idle", 1)
+        replica = throttled(harness, "moved")
+        harness.start_following("idle")
+        harness.quota.bytes_per_second = 1
+        harness.follow(replica)
         await asyncio.sleep(3)
         assert replica.log.log_end_offset < 10
-        world.quota.bytes_per_second = 2**63 - 1
-        await world.until(lambda: replica.log.log_end_offset == 100, within_s=1.1)
+        harness.quota.bytes_per_second = 2**63 - 1
+        await harness.until(lambda: replica.log.log_end_offset == 100, within_s=1.1)
 
     run_fetching(scenario, **SETTINGS)
 
 
 def test_throttled_partitions_take_turns_if_a_response_has_room_for_one_only() -> None:
-    async def scenario(world: FetchingWorld) -> None:
+    async def scenario(harness: FetcherHarness) -> None:
         names = [f"moved{number}" for number in range(5)]
         for name in names:
-            lead(world, name, 200)
-        replicas = [throttled(world, name) for name in names]
-        world.leader.lead("idle")
-        world.start_following("idle")  # there are fetches that leave the others out
-        world.quota.bytes_per_second = RATE
+            lead(harness, name, 200)
+        replicas = [throttled(harness, name) for name in names]
+        harness.leader.lead("idle")
+        harness.start_following("idle")  # there are fetches that leave the others out
+        harness.quota.bytes_per_second = RATE
         with patch.object(ScriptedLeader, "read", one_partition_at_a_time):
             for replica in replicas:
-                world.follow(replica)
+                harness.follow(replica)
             await asyncio.sleep(10)
         sizes = [size_of(replica) for replica in replicas]
         assert min(sizes) > 0.5 * max(sizes)
-        assert 0.85 < world.quota.total_bytes / (10 * RATE) < 1.3
+        assert 0.85 < harness.quota.total_bytes / (10 * RATE) < 1.3
 
     run_fetching(scenario, **SETTINGS)
 
@@ -168,17 +168,17 @@ def one_partition_at_a_time(leader: ScriptedLeader, request: FetchRequest, sessi
 
 
 def test_a_left_out_partition_that_is_no_longer_followed_is_forgotten() -> None:
-    async def scenario(world: FetchingWorld) -> None:
-        lead(world, "moved", 100)
-        lead(world, "orders", 1)
-        replica = throttled(world, "moved")
-        world.start_following("orders")
-        world.quota.bytes_per_second = 1
-        world.follow(replica)
+    async def scenario(harness: FetcherHarness) -> None:
+        lead(harness, "moved", 100)
+        lead(harness, "orders", 1)
+        replica = throttled(harness, "moved")
+        harness.start_following("orders")
+        harness.quota.bytes_per_second = 1
+        harness.follow(replica)
         await asyncio.sleep(2)
         end_offset = replica.log.log_end_offset
-        world.fetchers.forget([replica.topic_partition])
-        world.quota.bytes_per_second = 10**9
+        harness.fetchers.forget([replica.topic_partition])
+        harness.quota.bytes_per_second = 10**9
         await asyncio.sleep(2)
         assert replica.log.log_end_offset == end_offset
 

@@ -316,14 +316,14 @@ def test_each_replica_out_of_sync_has_a_reason_and_a_remedy() -> None:
     fetch(leader, 3, 10)
     proposal = proposed(leader.on_check(START_MS + LAG_MS + 1))
     write(leader, proposal, START_MS + LAG_MS + 1)
-    told = {each.replica: each for each in out_of_sync(leader)}
-    assert set(told) == {2, 3, 4, 5}
-    assert told[2].rule == "not caught up for 30000 ms (replica.lag.time.max.ms)"
-    assert (told[2].since_ms, told[2].behind) == (START_MS + LAG_MS + 1, -1)
-    assert told[3].rule == "not in sync when this leader was elected"
-    assert (told[3].behind, told[3].remedy) == (40, "it must reach the high watermark")
-    assert told[4].remedy == "broker 4 has not fetched from this leader yet"
-    assert told[5].remedy == "broker 5 is down, start it"
+    reported = {each.replica: each for each in out_of_sync(leader)}
+    assert set(reported) == {2, 3, 4, 5}
+    assert reported[2].rule == "not caught up for 30000 ms (replica.lag.time.max.ms)"
+    assert (reported[2].since_ms, reported[2].behind) == (START_MS + LAG_MS + 1, -1)
+    assert reported[3].rule == "not in sync when this leader was elected"
+    assert (reported[3].behind, reported[3].remedy) == (40, "it must reach the high watermark")
+    assert reported[4].remedy == "broker 4 has not fetched from this leader yet"
+    assert reported[5].remedy == "broker 5 is down, start it"
 
 
 def test_in_a_new_epoch_the_leader_still_knows_why() -> None:
@@ -333,17 +333,17 @@ def test_in_a_new_epoch_the_leader_still_knows_why() -> None:
     now = leader_of(1, 2, 3, in_sync=(1,))
     inherit_reasons(now, earlier)
     now.on_append(7, START_MS)
-    told = {each.replica: (each.rule, each.behind) for each in out_of_sync(now)}
-    assert told[2] == ("not caught up for 30000 ms (replica.lag.time.max.ms)", -1), "it never fetched"
-    assert told[3] == ("removed by the controller: its broker was down or shutting down", 2)
+    reported = {each.replica: (each.rule, each.behind) for each in out_of_sync(now)}
+    assert reported[2] == ("not caught up for 30000 ms (replica.lag.time.max.ms)", -1), "it never fetched"
+    assert reported[3] == ("removed by the controller: its broker was down or shutting down, or its disk offline", 2)
 
 
 def test_the_leader_before_has_a_reason_of_its_own() -> None:
     leader = leader_of(1, 2, 3, in_sync=(1,))
     record_previous_leader(leader, 2)
-    told = {each.replica: each.rule for each in out_of_sync(leader)}
-    assert told[2] == "leader before this one: its broker was down or shutting down"
-    assert told[3] == "not in sync when this leader was elected"
+    reported = {each.replica: each.rule for each in out_of_sync(leader)}
+    assert reported[2] == "leader before this one: its broker was down or shutting down, or its disk offline"
+    assert reported[3] == "not in sync when this leader was elected"
 
 
 def test_the_remedy_names_what_a_follower_must_reach() -> None:
@@ -420,7 +420,7 @@ def test_a_follower_whose_log_start_moved_may_complete_deletions() -> None:
     assert leader.on_follower_fetch(2, 5, 3, START_MS) is None
 
 
-def test_a_written_change_is_told_to_those_who_wait() -> None:
+def test_a_written_change_notifies_those_who_wait() -> None:
     leader = leader_of(1, 2)
     leader.on_append(5, START_MS)
     write(leader, proposed(leader.on_check(START_MS + LAG_MS + 1)))

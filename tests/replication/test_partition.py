@@ -34,8 +34,8 @@ class Counter:
         self.count += 1
 
 
-async def told(*counters: Counter) -> list[int]:
-    """How often each was told since the last time."""
+async def notified(*counters: Counter) -> list[int]:
+    """How often each was notified since the last time."""
     await asyncio.sleep(0)
     counts = [counter.count for counter in counters]
     for counter in counters:
@@ -74,12 +74,12 @@ def test_followers_move_the_high_watermark_of_the_log() -> None:
         replicas.take(assignment_of(1, 2))
         partition = replicas.orders()
         watchers, end_watchers = Counter(partition.watchers), Counter(partition.end_watchers)
-        await told(watchers, end_watchers)
+        await notified(watchers, end_watchers)
         produce(partition)
-        assert await told(watchers, end_watchers) == [0, 1]
+        assert await notified(watchers, end_watchers) == [0, 1]
         assert (readable_end(partition.log, 0), readable_end(partition.log, 0, is_follower=True)) == (0, 1)
         fetch_as_follower(partition, 2, 1, 0, START_MS)
-        assert await told(watchers, end_watchers) == [1, 0]
+        assert await notified(watchers, end_watchers) == [1, 0]
         assert readable_end(partition.log, 0) == 1
 
     with_replicas(scenario)
@@ -153,14 +153,14 @@ def test_a_suspended_leader_leads_nobody_and_goes_on_where_it_was() -> None:
         produce(partition)
         watchers = Counter(partition.watchers)
         replicas.manager.suspend()
-        assert await told(watchers) == [1]
+        assert await notified(watchers) == [1]
         with pytest.raises(NotLeaderOrFollower):
             produce(partition)
         with pytest.raises(NotLeaderOrFollower):
             fetch_as_follower(partition, 2, 1, 0, START_MS)
         assert partition.log.high_watermark == 0
         replicas.manager.resume()
-        assert await told(watchers) == [1]
+        assert await notified(watchers) == [1]
         assert partition.require_leader(5).leader_epoch == 5
         fetch_as_follower(partition, 2, 1, 0, START_MS)
         assert partition.log.high_watermark == 1
@@ -184,7 +184,7 @@ def test_nobody_leaves_because_the_leader_was_suspended() -> None:
     with_replicas(scenario)
 
 
-def test_who_waits_is_told_when_the_log_start_moves() -> None:
+def test_who_waits_is_notified_when_the_log_start_moves() -> None:
     """Fetch sessions look only at what changed."""
 
     async def scenario(replicas: Replicas) -> None:
@@ -193,19 +193,19 @@ def test_who_waits_is_told_when_the_log_start_moves() -> None:
         produce(partition)
         produce(partition)
         counters = [Counter(partition.watchers), Counter(partition.end_watchers)]
-        await told(*counters)
+        await notified(*counters)
         partition.delete_records_before(1)
-        assert await told(*counters) == [1, 1]
+        assert await notified(*counters) == [1, 1]
         partition.log.roll()
         partition.log.advance_log_start_offset(2)
-        await told(*counters)
+        await notified(*counters)
         append(partition.log, b"z")
         partition.log.raise_high_watermark(3)
         partition.log.roll()
         partition.log.settings = TopicSettings(retention_bytes=0)
         assert partition.log.delete_old_segments(START_MS)
         assert partition.log.log_start_offset == 3
-        assert await told(*counters) == [1, 1]
+        assert await notified(*counters) == [1, 1]
 
     with_replicas(scenario)
 
@@ -219,9 +219,9 @@ def test_records_are_deleted_when_all_live_replicas_have_let_go_of_them() -> Non
         waiting = Counter(partition.low_watermark_watchers)
         assert partition.delete_records_before(-1) == 1
         assert partition.low_watermark() == 0
-        await told(waiting)
+        await notified(waiting)
         fetch_as_follower(partition, 2, 1, 1, START_MS)
-        assert await told(waiting) == [1]
+        assert await notified(waiting) == [1]
         assert partition.low_watermark() == 1
 
     with_replicas(scenario)
@@ -233,9 +233,9 @@ def test_a_dead_replica_does_not_keep_records_from_being_deleted() -> None:
         partition = replicas.orders()
         waiting = Counter(partition.low_watermark_watchers)
         assert partition.low_watermark() == -1
-        await told(waiting)
+        await notified(waiting)
         replicas.manager.on_brokers_changed({1: -1})
-        assert await told(waiting) == [1]
+        assert await notified(waiting) == [1]
         assert partition.low_watermark() == 0
 
     with_replicas(scenario)
@@ -249,11 +249,11 @@ def test_a_follower_takes_records_then_the_high_watermark_then_the_log_start() -
         replicas.take(assignment_of(1, 2, leader=2))
         partition = replicas.orders()
         watchers = Counter(partition.watchers)
-        await told(watchers)
+        await notified(watchers)
         replicate(partition, b"a", b"b", high_watermark=7)
         log = partition.log
         assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (2, 2, 0)
-        assert await told(watchers) == [1]
+        assert await notified(watchers) == [1]
         replicate(partition, b"c", high_watermark=1, log_start=1)
         assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (3, 2, 1)
         replicate(partition, high_watermark=3, log_start=9)

@@ -85,7 +85,7 @@ def test_a_fetch_that_is_refused_is_not_recorded(
     with_leader(scenario)
 
 
-def test_a_follower_that_has_diverged_is_told_where_and_not_recorded() -> None:
+def test_a_follower_that_has_diverged_learns_where_and_is_not_recorded() -> None:
     def scenario(partition: Partition) -> None:
         partition.log.leader_epochs.clear()
         partition.log.leader_epochs.assign(3, 0)
@@ -99,7 +99,7 @@ def test_a_follower_that_has_diverged_is_told_where_and_not_recorded() -> None:
 
 
 def test_a_broker_whose_lease_is_over_serves_consumers_only() -> None:
-    """Before any timer has told it so."""
+    """Before a timer has fired."""
 
     async def main() -> None:
         store = MemoryStore(MemoryStoreState())

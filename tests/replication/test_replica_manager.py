@@ -60,13 +60,13 @@ def test_a_partition_is_online_offline_or_not_here() -> None:
 def test_a_controller_of_the_past_is_refused_and_changes_nothing() -> None:
     async def scenario(replicas: Replicas) -> None:
         replicas.take(assignment_of(1), controller_epoch=7)
-        replicas.fetchers.told.clear()
+        replicas.fetchers.calls.clear()
         with pytest.raises(StaleControllerEpoch):
             replicas.take(assignment_of(1, epoch=9), controller_epoch=6)
         with pytest.raises(StaleControllerEpoch):
             stop(replicas, 9, delete=True, controller_epoch=6)
         assert (replicas.orders().leader_epoch, replicas.manager.controller_epoch) == (5, 7)
-        assert replicas.fetchers.told == []
+        assert replicas.fetchers.calls == []
 
     with_replicas(scenario)
 
@@ -137,7 +137,7 @@ def test_fetching_stops_before_a_role_changes_and_starts_after_it() -> None:
         replicas.take(assignment_of(1, 2, leader=2, epoch=5))
         replicas.take(assignment_of(1, 2, leader=1, epoch=6))
         replicas.take(assignment_of(1, 2, leader=2, epoch=7))
-        assert replicas.fetchers.told == [
+        assert replicas.fetchers.calls == [
             ("forget", ORDERS),
             ("follow", ORDERS, 2, 5),
             ("forget", ORDERS),
@@ -155,7 +155,7 @@ def test_the_same_leader_in_a_new_epoch_is_followed_anew() -> None:
     async def scenario(replicas: Replicas) -> None:
         replicas.take(assignment_of(1, 2, leader=2, epoch=5))
         replicas.take(assignment_of(1, 2, leader=2, epoch=6))
-        assert ("follow", ORDERS, 2, 6) in replicas.fetchers.told
+        assert ("follow", ORDERS, 2, 6) in replicas.fetchers.calls
 
     with_replicas(scenario)
 
@@ -167,26 +167,26 @@ def test_without_a_live_leader_there_is_a_log_and_nobody_fetches(leader: int) ->
     async def scenario(replicas: Replicas) -> None:
         assert replicas.take(assignment_of(1, 9, leader=leader, in_sync=(9,))) == [None]
         assert replicas.orders().log.log_end_offset == 0
-        assert replicas.fetchers.told == [("forget", ORDERS)]
+        assert replicas.fetchers.calls == [("forget", ORDERS)]
 
     with_replicas(scenario)
 
 
-def test_who_leads_and_who_does_not_any_more_is_told() -> None:
+def test_new_and_former_leaderships_are_reported() -> None:
     """R10."""
 
     async def scenario(replicas: Replicas) -> None:
-        told: list[tuple[int, int]] = []
+        reported: list[tuple[int, int]] = []
 
         def note(leading: list[Partition], left: list[Partition]) -> None:
-            told.append((len(leading), len(left)))
+            reported.append((len(leading), len(left)))
 
         replicas.manager.on_leadership_change.append(note)
         replicas.take(assignment_of(1, 2, epoch=5))
         replicas.take(assignment_of(1, 2, epoch=5))
         replicas.take(assignment_of(1, 2, leader=2, epoch=6))
         stop(replicas, 6)
-        assert told == [(1, 0), (0, 1), (0, 1)]
+        assert reported == [(1, 0), (0, 1), (0, 1)]
 
     with_replicas(scenario)
 
@@ -335,14 +335,14 @@ def test_a_late_stop_does_not_stop_a_replica_that_was_added_again(leader_epoch: 
     with_replicas(scenario)
 
 
-def test_a_stopped_replica_keeps_its_log_unless_told_otherwise() -> None:
+def test_a_stopped_replica_keeps_its_log_unless_it_is_to_be_deleted() -> None:
     async def scenario(replicas: Replicas) -> None:
         replicas.take(assignment_of(1, 2))
         partition = replicas.orders()
         append(partition.log, b"x")
-        replicas.fetchers.told.clear()
+        replicas.fetchers.calls.clear()
         assert stop(replicas, 5) is None
-        assert replicas.fetchers.told == [("forget", ORDERS)]
+        assert replicas.fetchers.calls == [("forget", ORDERS)]
         with pytest.raises(NotLeaderOrFollower):
             partition.require_leader()
         assert replicas.take(assignment_of(1, 2, epoch=6)) == [None]
@@ -386,9 +386,9 @@ def test_a_log_that_nobody_hosts_is_deleted_too() -> None:
 def test_after_a_session_has_ended_the_controller_may_name_the_same_epoch_again() -> None:
     async def scenario(replicas: Replicas) -> None:
         replicas.take(assignment_of(1, 2, leader=2, epoch=5))
-        replicas.fetchers.told.clear()
+        replicas.fetchers.calls.clear()
         replicas.manager.resign_all()
-        assert replicas.fetchers.told == [("forget", ORDERS)]
+        assert replicas.fetchers.calls == [("forget", ORDERS)]
         with pytest.raises(NotLeaderOrFollower):
             replicas.orders().require_leader(5)
         assert replicas.take(assignment_of(1, 2, leader=2, epoch=5)) == [None]
@@ -426,11 +426,11 @@ def test_what_an_earlier_incarnation_was_to_lead_is_refused() -> None:
     """R41: this one may have come back with an empty disk."""
 
     async def scenario(replicas: Replicas) -> None:
-        told = assignment_of(1, 2, is_new=False)._replace(in_sync_epochs={1: 10, 2: 20}, broker_epoch=11)
-        assert replicas.take(told) == [StaleBrokerEpoch]
-        assert replicas.take(told._replace(in_sync_epochs={1: 11, 2: 20}, leader_epoch=6)) == [None]
-        assert replicas.take(told._replace(leader=2, leader_epoch=7)) == [None]
-        assert replicas.take(told._replace(broker_epoch=-1, leader_epoch=8)) == [None]
+        assignment = assignment_of(1, 2, is_new=False)._replace(in_sync_epochs={1: 10, 2: 20}, broker_epoch=11)
+        assert replicas.take(assignment) == [StaleBrokerEpoch]
+        assert replicas.take(assignment._replace(in_sync_epochs={1: 11, 2: 20}, leader_epoch=6)) == [None]
+        assert replicas.take(assignment._replace(leader=2, leader_epoch=7)) == [None]
+        assert replicas.take(assignment._replace(broker_epoch=-1, leader_epoch=8)) == [None]
 
     with_replicas(scenario)
 

@@ -341,7 +341,7 @@ def short_sessions() -> None:
 
 
 class Story:
-    """What a store has told of its session, in order."""
+    """What a store has reported about its session, in order."""
 
     def __init__(self, store: Store) -> None:
         self.events: list[str] = []
@@ -416,8 +416,8 @@ def test_a_session_that_was_cut_off_for_too_long_has_ended_and_its_owner_hears_i
         await stores.settle()
         assert story.events == ["suspended", "ended"]
         assert not is_alive(owner)
-        owner.on_session_end(lambda: story.events.append("told late"))
-        await until(stores, lambda: "told late" in story.events)
+        owner.on_session_end(lambda: story.events.append("registered late"))
+        await until(stores, lambda: "registered late" in story.events)
         for call in (owner.get("/"), owner.create("/late")):
             with pytest.raises(SessionExpired):
                 await call

@@ -10,12 +10,12 @@ from tidelog.store.lease import Lease
 
 class Recorded:
     def __init__(self) -> None:
-        self.told: list[tuple[str, float]] = []
+        self.events: list[tuple[str, float]] = []
 
     def lease(self) -> Lease:
         time = asyncio.get_running_loop().time
         return Lease(
-            time, lambda: self.told.append(("suspended", time())), lambda: self.told.append(("resumed", time()))
+            time, lambda: self.events.append(("suspended", time())), lambda: self.events.append(("resumed", time()))
         )
 
 
@@ -26,7 +26,7 @@ def test_a_lease_ends_before_the_session_can_counted_from_when_the_heartbeat_was
         await asyncio.sleep(3)
         lease.renew(sent_at=1, timeout_s=10)
         await asyncio.sleep(20)
-        assert recorded.told == [("suspended", 10.0)]
+        assert recorded.events == [("suspended", 10.0)]
         assert not lease.is_valid
 
     run_virtually(scenario())
@@ -39,7 +39,7 @@ def test_a_lease_that_is_renewed_in_time_tells_nothing() -> None:
         for second in range(100):
             lease.renew(sent_at=second, timeout_s=10)
             await asyncio.sleep(1)
-        assert recorded.told == []
+        assert recorded.events == []
         assert lease.is_valid
         lease.cancel()
         assert not lease.is_valid
@@ -55,7 +55,7 @@ def test_a_lease_that_comes_back_resumes_and_can_end_again() -> None:
         await asyncio.sleep(15)
         lease.renew(sent_at=14, timeout_s=10)
         await asyncio.sleep(15)
-        assert recorded.told == [("suspended", 9.0), ("resumed", 15.0), ("suspended", 23.0)]
+        assert recorded.events == [("suspended", 9.0), ("resumed", 15.0), ("suspended", 23.0)]
 
     run_virtually(scenario())
 
@@ -67,7 +67,7 @@ def test_a_shorter_timeout_counts_at_once() -> None:
         lease.renew(sent_at=0, timeout_s=100)
         lease.renew(sent_at=0, timeout_s=10)
         await asyncio.sleep(15)
-        assert recorded.told == [("suspended", 9.0)]
+        assert recorded.events == [("suspended", 9.0)]
 
     run_virtually(scenario())
 
@@ -75,12 +75,12 @@ def test_a_shorter_timeout_counts_at_once() -> None:
 def test_a_process_that_was_stopped_is_out_of_its_lease_before_any_timer_ran() -> None:
     async def scenario() -> None:
         clock = ManualClock()
-        told: list[str] = []
-        lease = Lease(clock.monotonic, lambda: told.append("suspended"), lambda: told.append("resumed"))
+        events: list[str] = []
+        lease = Lease(clock.monotonic, lambda: events.append("suspended"), lambda: events.append("resumed"))
         lease.renew(sent_at=0, timeout_s=10)
         clock.advance(60_000)
         assert not lease.is_valid
-        assert told == []
+        assert events == []
         lease.cancel()
 
     asyncio.run(scenario())

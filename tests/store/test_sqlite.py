@@ -15,6 +15,7 @@ from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.workers import ThreadWorkers
 from tidelog.store.interface import Create, SessionExpired, StoreUnavailable
 from tidelog.store.sqlite import SqliteStore
+from tidelog.store.sqlite_database import GUESSABLE_IDS
 
 
 def test_nodes_survive_the_end_of_all_sessions(tmp_path: Path) -> None:
@@ -260,3 +261,25 @@ def put_away(directory: Path) -> None:
 def bring_back(directory: Path) -> None:
     for path in list(directory.glob("away-*")):
         path.rename(directory / path.name.removeprefix("away-"))
+
+
+def test_ids_of_transactions_cannot_be_guessed_even_in_a_file_that_began_at_0(tmp_path: Path) -> None:
+    """They are broker epochs: a client that guesses one can speak as a controller where there is no authorizer."""
+    stores = SqliteStores(tmp_path)
+
+    async def created_id(path: str) -> int:
+        store = await stores.open()
+        await store.create(path, b"")
+        created_id = (await store.get(path)).created_id
+        await store.close()
+        return created_id
+
+    async def scenario() -> None:
+        first = await created_id("/first")
+        assert first > GUESSABLE_IDS
+        assert first < await created_id("/second") < first + 10, "ids of a file that has high ones go on"
+        with closing(sqlite3.connect(stores.path, isolation_level=None)) as connection:
+            connection.execute("UPDATE counter SET value = 7 WHERE name = 'transaction_id'")
+        assert await created_id("/third") > GUESSABLE_IDS
+
+    asyncio.run(scenario())

@@ -95,8 +95,8 @@ def test_a_stopped_process_loses_its_session_and_nothing_it_does_after_waking_co
             child.stdin.write("go on\n")
             child.stdin.flush()
             os.kill(child.pid, signal.SIGCONT)
-            told = [await asyncio.to_thread(says, child) for _ in range(3)]
-            assert told == ["fenced", "refused", "ended"]
+            said = [await asyncio.to_thread(says, child) for _ in range(3)]
+            assert said == ["fenced", "refused", "ended"]
             assert await store.exists("/late") is None
 
     with process(path, "wake-up-late", session_timeout_ms=1000) as child:

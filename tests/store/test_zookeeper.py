@@ -207,11 +207,11 @@ def test_a_watch_does_not_overtake_the_answer_that_set_it() -> None:
     """kazoo's thread may have read both before the one that asked goes on."""
 
     async def scenario() -> None:
-        told: list[object] = []
+        received: list[object] = []
 
         class Owner:
             def on_watch_event(self, event: WatchedEvent) -> None:
-                told.append(event.path)
+                received.append(event.path)
 
         kazoo = KazooSession("127.0.0.1:1", LONG_SESSION_MS, Owner())  # type: ignore[arg-type]
 
@@ -222,9 +222,9 @@ def test_a_watch_does_not_overtake_the_answer_that_set_it() -> None:
             kazoo.client.handler.callback_queue.put(lambda: kazoo.on_watch(event))
             return result
 
-        await kazoo.ask(request, told.append)
+        await kazoo.ask(request, received.append)
         await asyncio.sleep(0)
-        assert told == ["answer", "/watched"]
+        assert received == ["answer", "/watched"]
 
     run(scenario)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from tidelog.cluster.znodes import group_node_name
+from tidelog.cluster.node_names import sanitized
 from tidelog.quotas.entities import DEFAULT, QuotaEntity
 
 USERS, CLIENTS, IPS = "users", "clients", "ips"
@@ -44,7 +44,7 @@ def entity_at(path: str) -> QuotaEntity | None:
 
 
 def _escaped(name: str) -> str:
-    return name if name == DEFAULT else group_node_name(name)
+    return name if name == DEFAULT else sanitized(name)
 
 
 def _plain(name: str) -> str:

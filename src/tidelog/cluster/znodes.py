@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
 
 from tidelog.cluster.image import BrokerRegistration, PartitionRegistration, Topic
+from tidelog.cluster.node_names import sanitized
 from tidelog.cluster.znode_json import INT32 as INT32
 from tidelog.cluster.znode_json import MalformedNode as MalformedNode
 from tidelog.cluster.znode_json import decode_field, decode_json, encode_json, int32, int64, node_name, text_or_none
@@ -23,6 +24,8 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+USER_CONFIGS = "/config/users"
+"""Created with the first user."""
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
@@ -74,6 +77,8 @@ NO_JMX_PORT = -1
 NO_KRAFT_EPOCH = -1
 UNKNOWN_EPOCH = -1
 """Instead of a broker epoch that is not known."""
+DECODED_NODES = 256
+"""Registrations and cluster nodes that are remembered: controllers and brokers read the same ones again and again."""
 
 DECODING_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions that decoding raises for JSON of an unexpected shape."""
@@ -150,17 +155,12 @@ def broker_config_path(name: str) -> str:
 
 
 def group_config_path(group_id: str) -> str:
-    return f"{GROUP_CONFIGS}/{group_node_name(group_id)}"
+    """Tidelog's own node: Kafka has no group configs in ZooKeeper mode."""
+    return f"{GROUP_CONFIGS}/{sanitized(group_id)}"
 
 
-def group_node_name(group_id: str) -> str:
-    """Name of Tidelog's own node, escaped as Kafka escapes names of users and client ids: group ids are any text."""
-    name = quote(group_id, safe="").replace("~", "%7E")
-    return name.replace(".", "%2E") if name in (".", "..") else name
-
-
-def group_id_of(node_name: str) -> str:
-    return unquote(node_name)
+def user_config_path(user: str) -> str:
+    return f"{USER_CONFIGS}/{sanitized(user)}"
 
 
 def delete_topic_path(topic: str) -> str:
@@ -191,6 +191,7 @@ def encode_broker(broker: BrokerRegistration, timestamp_ms: int) -> bytes:
     return encode_json(content)
 
 
+@lru_cache(maxsize=DECODED_NODES)
 def decode_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerRegistration:
     content = decode_json(data, broker_path(broker_id))
     try:
@@ -405,14 +406,18 @@ def encode_cluster(node: ClusterNode) -> bytes:
     return encode_json(content)
 
 
+@lru_cache(maxsize=DECODED_NODES)
 def decode_cluster(data: bytes) -> ClusterNode:
-    cluster_id = str(decode_field(data, CLUSTER_ID, "id"))
     content = decode_json(data, CLUSTER_ID)
+    if "id" not in content:
+        raise MalformedNode(f"{CLUSTER_ID}: no id")
     try:
         state = TakeoverState(content.get("takeover", ""))
         reason, store_id = (str(content.get(key, "")) for key in ("takeover_reason", "store_id"))
         restored_by = content.get("restored_by")
-        return ClusterNode(cluster_id, state, reason, store_id, None if restored_by is None else int(restored_by))
+        return ClusterNode(
+            str(content["id"]), state, reason, store_id, None if restored_by is None else int(restored_by)
+        )
     except DECODING_ERRORS as error:
         raise MalformedNode(f"{CLUSTER_ID}: {error!r}") from error
 

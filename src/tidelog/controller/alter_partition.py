@@ -28,7 +28,7 @@ class ProposedIsr(NamedTuple):
 def altered(
     partition: PartitionRegistration, leader: BrokerId, proposed: ProposedIsr, health: Health
 ) -> Decision | None:
-    """The partition with the proposed ISR; None if it has it already. Raises what the leader is told."""
+    """The partition with the proposed ISR; None if it has it already. Raises the error for the leader."""
     _check_epochs(partition, proposed)
     in_sync = tuple(each for each, _ in proposed.in_sync)
     if leader != partition.leader or leader not in in_sync:
@@ -45,7 +45,7 @@ def altered(
         raise IneligibleReplica(f"Brokers {ids_text(ineligible)} are down, shutting down or have restarted.")
     # The recorded incarnation stays for those who were in sync before: only in that one do they have all records (R41).
     epochs = {each: partition.in_sync_epochs.get(each, health.epochs.get(each, UNKNOWN_EPOCH)) for each in in_sync}
-    # Kafka's leaders advance the high watermark also below min.insync.replicas: whoever leaves is not eligible (R42).
+    # Kafka's leaders advance the high watermark below min.insync.replicas: who leaves the ISR is not eligible (R42).
     return Decision(
         replace(
             partition,

@@ -41,7 +41,7 @@ class AssignmentOutcome:
 async def change_assignments(
     term: ControllerTerm, partitions: Iterable[TopicPartition], decide: Decide
 ) -> AssignmentOutcome:
-    """Write what is decided of each partition, and tell the brokers. It is decided on what the store has now."""
+    """Decide on each partition as the store has it now, write the decision, and enqueue requests to the brokers."""
     term.context.default_min_in_sync = term.settings().min_insync_replicas
     outcome = AssignmentOutcome()
     by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
@@ -61,7 +61,7 @@ class _Step(NamedTuple):
 
     @property
     def has_new_epoch(self) -> bool:
-        """Else only the assignment is written, and nobody needs to be told."""
+        """False: only the assignment is written, and brokers need no request."""
         return self.after.leader_epoch != self.before.leader_epoch
 
 
@@ -161,7 +161,7 @@ def _written(step: _Step) -> PartitionRegistration:
 
 
 def _is_written(stored: PartitionRegistration, wanted: PartitionRegistration) -> bool:
-    """Only the controller in office changes assignments and leader epochs, one event after the other."""
+    """Only the active controller changes assignments and leader epochs, one event at a time."""
     return (
         stored.replicas == wanted.replicas
         and stored.adding_replicas == wanted.adding_replicas

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import DEFAULT_ENTITY_NAME, ClusterImage
+from tidelog.cluster.node_names import sanitized
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.dynamic_changes import check_dynamic_change
@@ -62,7 +63,7 @@ class AlterOperation(IntEnum):
 
 
 async def never_yield() -> None:
-    """For whoever need not share an event loop."""
+    """Default of callers that need not yield to the event loop."""
 
 
 class ConfigChange(NamedTuple):
@@ -148,7 +149,7 @@ class ConfigAdministration:
         if change.resource_type == ResourceType.GROUP:
             if not change.resource_name:
                 raise InvalidRequest("Default group resources are not allowed.")
-            return f"groups/{znodes.group_node_name(change.resource_name)}"
+            return f"groups/{sanitized(change.resource_name)}"
         raise InvalidRequest(f"Unknown resource type {change.resource_type}")
 
     def _validate(self, change: ConfigChange, configs: Mapping[str, str], stored: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import BrokerRegistration, ClusterImage, Topic
+from tidelog.cluster.node_names import desanitized
 from tidelog.cluster.topic_names import check_topic_name
 from tidelog.cluster.znodes import LogDirectoryEpochs
 from tidelog.controller.log_directories import LogDirectories
@@ -127,7 +128,7 @@ async def load_broker_configs(store: NodeReader) -> dict[str, dict[str, str]]:
 
 
 async def load_group_configs(store: NodeReader) -> dict[str, dict[str, str]]:
-    names = [znodes.group_id_of(name) for name in await store.children(znodes.GROUP_CONFIGS)]
+    names = [desanitized(name) for name in await store.children(znodes.GROUP_CONFIGS)]
     paths = [znodes.group_config_path(name) for name in names]
     nodes = await store.get_many(paths)
     found = {name: _config_in(node, path) for name, path, node in zip(names, paths, nodes, strict=True)}

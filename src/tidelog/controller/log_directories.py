@@ -1,4 +1,4 @@
-"""Log directories of a broker, as far as they tell whether it lost one (KIP-858)."""
+"""Registered log directories of a broker, which show whether it lost one (KIP-858)."""
 
 # Core: no clock, no I/O, no await.
 
@@ -20,7 +20,7 @@ class LogDirectories:
         """Directories that appeared later, if they may stand for one that the broker had in this broker epoch.
 
         A directory that was added while all those of that epoch are still there replaces none. The epoch may also be a
-        later moment of the incarnation, where the state of a partition does not tell its members' incarnations.
+        later moment of the incarnation, if the partition state does not have the broker epochs of its members.
         """
         new = {each for each, epochs in self.present.items() if epochs.first > epoch}
         known = [each for epochs in (*self.present.values(), *self.missing) for each in epochs]

@@ -31,9 +31,12 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 10
 NAMED_IN_LOG = 10
-NO_REPLICA_IS_ALIVE = "none of the brokers that hold all records is alive"
-RESTARTED_UNCLEANLY = "the replicas that are alive restarted uncleanly and may lack records that these brokers hold"
-ALL_LOST = "the replicas that are alive came back without their log directories"
+NO_REPLICA_IS_ALIVE = "none of the brokers that hold all records is alive; start them"
+DISK_IS_OFFLINE = "the disks that hold all records are offline; repair them and restart their brokers"
+RESTARTED_UNCLEANLY = (
+    "the replicas that are alive restarted uncleanly and may lack records that these brokers hold; start them"
+)
+ALL_LOST = "the replicas that are alive came back without their log directories; start them"
 
 Decide: TypeAlias = Callable[[TopicPartition, PartitionRegistration], Decision | None]
 Rule: TypeAlias = Callable[[PartitionRegistration, Health], Decision | None]
@@ -173,7 +176,7 @@ def record_written(
     decision: Decision,
     changes: Changes,
 ) -> None:
-    """What was written is what this controller knows from now on; brokers are told at the end of the event."""
+    """Put the written state into the context, and enqueue the requests that are sent at the end of the event."""
     context = term.context
     before = context.partition(topic_partition)
     context.put(topic_partition, partition)
@@ -320,17 +323,25 @@ def _log_without_leader(term: ControllerTerm, partitions: Iterable[TopicPartitio
         health = context.health(topic_partition)
         if not replicas_to_query(partition, health):
             missing = tuple(missing_members(partition, health)) or partition.replicas
-            reason = RESTARTED_UNCLEANLY if health.responses else ALL_LOST if health.lost else NO_REPLICA_IS_ALIVE
-            waiting[reason, missing].append(topic_partition)
+            waiting[_reason(health, missing), missing].append(topic_partition)
     for (reason, brokers), found in waiting.items():
         logger.warning(
-            "partitions without leader: %s; start them, or set unclean.leader.election.enable and lose what only"
-            " they hold brokers=%s partitions=%d (%s)",
+            "partitions without leader: %s, or set unclean.leader.election.enable and lose what only they hold"
+            " brokers=%s partitions=%d (%s)",
             reason,
             ids_text(brokers),
             len(found),
             _named(found),
         )
+
+
+def _reason(health: Health, missing: Sequence[BrokerId]) -> str:
+    """Why no leader is elected, and what the operator can do."""
+    if health.responses:
+        return RESTARTED_UNCLEANLY
+    if health.lost:
+        return ALL_LOST
+    return DISK_IS_OFFLINE if health.epochs.keys() >= set(missing) else NO_REPLICA_IS_ALIVE
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:

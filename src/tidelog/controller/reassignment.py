@@ -23,7 +23,7 @@ def validate_target(
     *,
     allow_replication_factor_change: bool = True,
 ) -> None:
-    """Replicas that are added must be on live brokers; the others may be away. Raises what the client is told."""
+    """Replicas that are added must be on live brokers; the others may be away. Raises the error for the client."""
     if not target:
         raise InvalidReplicaAssignment("Empty replica list specified in partition reassignment.")
     if len(set(target)) != len(target):
@@ -112,7 +112,7 @@ def _with_replicas(
     adding: tuple[BrokerId, ...] = (),
     removing: tuple[BrokerId, ...] = (),
 ) -> PartitionRegistration:
-    """Whoever is no replica any more is to be deleted; whoever is one again is not."""
+    """The partition with these replicas. Former replicas are added to those to delete; current ones are removed."""
     known = dict.fromkeys((*partition.removed_replicas, *partition.replicas))
     return replace(
         partition,
@@ -126,7 +126,7 @@ def _with_replicas(
 def _with_remaining(partition: PartitionRegistration, health: Health) -> Decision | None:
     """Leader and in-sync replicas are assigned ones, in a new leader epoch (KAFKA-9672); None if they are too few.
 
-    In one write with the assignment: at no time is anybody in sync who is not assigned. No replica that leaves stays
+    In one write with the assignment: no replica is ever in the ISR without being assigned. No replica that leaves stays
     eligible (R42): enough others hold all that is committed, or this is refused.
     """
     steady = _steady(health)

@@ -118,7 +118,7 @@ async def _alter(
     move_reassigned_replicas(term, outcome.before)
     for topic_partition, before in outcome.before.items():
         _log("reassignment changed", topic_partition, before, context.partition(topic_partition))
-    # What never had a leader may get one; what waits for one has a new leader epoch, in which brokers are asked anew.
+    # A partition without a leader may get one now. One that waits has a new leader epoch: brokers are queried again.
     await elect_offline_leaders(term, [each for each in outcome.before if context.partition(each).leader == NO_BROKER])
     return outcomes
 

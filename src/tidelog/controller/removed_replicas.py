@@ -1,7 +1,7 @@
 """Replicas that a reassignment adds and removes: start the added ones, delete the logs of the removed ones (R37).
 
-A removed replica is remembered in the topic node until its broker has deleted the log, be the broker away or another
-controller in office meanwhile. The reassignment itself does not wait for that.
+The topic node keeps a removed replica until its broker has deleted the log, even if the broker is down or the
+controller changes meanwhile. The reassignment itself does not wait for that.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ def _stop(term: ControllerTerm, removed: Iterable[Replica]) -> None:
     context = term.context
     for replica in removed:
         if context.partition(replica.topic_partition).version == NO_STATE_VERSION:
-            context.forget_replica(replica)  # nobody was ever told of it
+            context.forget_replica(replica)  # no broker has ever got it
             continue
         if context.replica_states.get(replica) is not ReplicaState.OFFLINE:
             move_replicas(term, [replica], ReplicaState.OFFLINE, "removed by a reassignment")
@@ -78,7 +78,7 @@ def _delete(term: ControllerTerm, replicas: Iterable[Replica]) -> None:
 
 
 def suspend_removals(term: ControllerTerm, brokers: AbstractSet[BrokerId]) -> None:
-    """These brokers are gone, and with them what they were told."""
+    """These brokers are gone, and so are the StopReplica requests in flight to them."""
     _give_up(term, term.context.removed_replicas(brokers), "session of its broker ended")
 
 
@@ -116,7 +116,7 @@ async def on_stop_replica_response_received(
 def _answered(
     term: ControllerTerm, event: TopicDeletionStopReplicaResponseReceived, replicas: Iterable[Replica]
 ) -> list[Replica]:
-    """R43: an answer to an earlier attempt changes nothing, whatever it says."""
+    """R43: a response to an earlier attempt changes nothing."""
     context = term.context
     found = []
     for replica in sorted(replicas):

@@ -208,7 +208,7 @@ def _missing_brokers(
     unheard = set(silent) - missing
     if unheard:
         yield Problem(
-            f"{_brokers(unheard)} {_is(unheard)} running, but did not tell what {_is(unheard)} in the log directories;"
+            f"{_brokers(unheard)} {_is(unheard)} running, but did not list what {_is(unheard)} in the log directories;"
             " start all brokers with the same version",
             may_pass=True,
             can_be_forced=False,

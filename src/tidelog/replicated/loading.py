@@ -53,7 +53,7 @@ class Loader:
         self._current: Shard[Any] | None = None
         self._fraction = 0.0
         self._turn_end_s = 0.0
-        self._told_s = 0.0
+        self._logged_s = 0.0
         self._records_in_turn = 0
         self._records_since_look = 0
         self.records = 0
@@ -87,7 +87,7 @@ class Loader:
 
     async def _run(self) -> None:
         started_s, partitions, records = self._clock.monotonic(), 0, self.records
-        self._told_s = started_s
+        self._logged_s = started_s
         while self._queue:
             self._current = self._queue.popleft()
             partitions += self._current.state is ShardState.LOADING
@@ -106,10 +106,10 @@ class Loader:
         try:
             await self._load(shard)
         except KafkaError as error:  # most likely the log directory, and with it the partition, is offline
-            logger.error("cannot load partition=%s reason=%s", shard.partition.topic_partition, error)
+            logger.error("cannot load coordinator state partition=%s reason=%s", shard.partition.topic_partition, error)
             _mark_failed(shard)
         except Exception:
-            logger.exception("cannot load partition=%s", shard.partition.topic_partition)
+            logger.exception("cannot load coordinator state partition=%s", shard.partition.topic_partition)
             _mark_failed(shard)
 
     async def _load(self, shard: Shard[Any]) -> None:
@@ -221,9 +221,9 @@ class Loader:
 
     def _log_progress(self, shard: Shard[Any]) -> None:
         now_s = self._clock.monotonic()
-        if now_s - self._told_s < PROGRESS_EVERY_S:
+        if now_s - self._logged_s < PROGRESS_EVERY_S:
             return
-        self._told_s = now_s
+        self._logged_s = now_s
         logger.info(
             "loading coordinator state partition=%s percent=%d records=%d waiting=%d",
             shard.partition.topic_partition,

@@ -87,8 +87,8 @@ class Effects:
         self.producer: Producer | None = None
         """Set if the records belong to a transaction."""
         self.responses: list[ReplyOutcome] = []
-        self.after_commit: list[Callable[[], None]] = []
-        """Callbacks that run after the replies when the records are committed; dropped if they never are."""
+        self.after_commit: list[AfterCommit] = []
+        """Steps that run after the replies when the records are committed; dropped if they never are."""
         self.timers: list[SetTimer | CancelTimer] = []
         self.is_read_of_state = False
         """The replies contain durable state, so they wait until all earlier records are committed."""
@@ -115,6 +115,9 @@ class Effects:
     def cancel_timer(self, key: Hashable) -> None:
         self.timers.append(CancelTimer(key))
 
+
+AfterCommit: TypeAlias = Callable[[Effects], None]
+"""Gets the effects of a step of its own, with the time of the commit."""
 
 OnRejected: TypeAlias = Callable[[KafkaError, Effects], None]
 """Gets the error and empty effects to fill in instead of the failed ones."""

@@ -96,8 +96,8 @@ class MemoryShard(Generic[M]):
     def _finish(self, effects: Effects) -> None:
         for reply, outcome in effects.responses:
             reply.complete(outcome)
-        for begin in effects.after_commit:
-            begin()
+        for step in effects.after_commit:
+            self.perform(lambda _, later, step=step: step(later))  # type: ignore[misc]
 
     def _reject(self, effects: Effects, error: KafkaError) -> Effects:
         if effects.on_rejected is None:

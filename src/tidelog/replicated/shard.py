@@ -9,6 +9,7 @@ watermark advances under the next leader.
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from tidelog.errors import (
@@ -28,6 +29,7 @@ from tidelog.protocol.structs import Response
 from tidelog.replicated.commits import Commits, Uncommitted, fail
 from tidelog.replicated.entries import batch_of, end_marker_of, size_bytes_of
 from tidelog.replicated.machine import (
+    AfterCommit,
     CancelTimer,
     Completable,
     Effects,
@@ -300,11 +302,16 @@ class Shard(Generic[M]):
 
     # ---- commits
 
-    def _await_commit(self, responses: list[ReplyOutcome], after_commit: Sequence[Callable[[], None]]) -> None:
+    def _await_commit(self, responses: list[ReplyOutcome], after_commit: Sequence[AfterCommit]) -> None:
         due_s = self.context.clock.monotonic() + self.context.commit_timeout_ms() / 1000
-        self._commits.add(Uncommitted(self._written_end, responses, after_commit, due_s))
+        following = [partial(self._follow, step) for step in after_commit]
+        self._commits.add(Uncommitted(self._written_end, responses, following, due_s))
         self._commits.finish(self._high_watermark)
         self._wait()
+
+    def _follow(self, step: AfterCommit) -> None:
+        if self.state is ShardState.ACTIVE:  # a reply may have ended the leadership
+            self.perform(lambda _, effects: step(effects))
 
     def _high_watermark(self) -> int:
         return self.partition.log.high_watermark

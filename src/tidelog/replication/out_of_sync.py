@@ -8,8 +8,8 @@ from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.remote_replica import UNKNOWN_OFFSET, RemoteReplica
 from tidelog.types import BrokerId
 
-DROPPED_BY_THE_CONTROLLER = "removed by the controller: its broker was down or shutting down"
-LED_BEFORE = "leader before this one: its broker was down or shutting down"
+DROPPED_BY_THE_CONTROLLER = "removed by the controller: its broker was down or shutting down, or its disk offline"
+LED_BEFORE = "leader before this one: its broker was down or shutting down, or its disk offline"
 
 
 class OutOfSync(NamedTuple):

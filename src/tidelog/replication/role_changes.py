@@ -190,7 +190,7 @@ class RoleChanges:
         return FencedLeaderEpoch(f"{stop.topic_partition} is in leader epoch {newest} here")
 
     def _latest_epoch_in_log(self, stop: ReplicaStop) -> int:
-        """R37: whoever has a log deleted knows of every leader that has written to it, or knows too little."""
+        """R37: a controller that has a log deleted must know every leader that has written to it."""
         log = self._logs.get(stop.topic_partition)
         if log is None or _are_different(log.topic_id or ZERO_UUID, stop.topic_id):
             return NO_LEADER_EPOCH

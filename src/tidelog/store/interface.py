@@ -1,7 +1,7 @@
 """Coordination store interface: ZooKeeper's model of versioned nodes, sessions, ephemeral nodes and watches."""
 
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import NamedTuple, Protocol, TypeAlias
 
 ANY_VERSION = -1
@@ -58,7 +58,7 @@ class Node(NamedTuple):
     ephemeral_owner: int = NO_OWNER
 
 
-class WatchKind(Enum):
+class WatchKind(IntEnum):
     CREATED = auto()
     CHANGED = auto()
     DELETED = auto()

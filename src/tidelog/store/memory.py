@@ -5,8 +5,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
 from enum import Enum, auto
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from tidelog.runtime.deferred import set_result_unless_done
 from tidelog.store.base import BaseStore
 from tidelog.store.interface import (
     NO_OWNER,
@@ -282,7 +284,11 @@ class MemoryStore(BaseStore):
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         for path in paths:
             check_path(path)
-        return await self._ask(lambda: [self._seen_with_data(path, self._state.find(path), None) for path in paths])
+        return await self._ask(lambda: self._seen_without_watch(paths))
+
+    def _seen_without_watch(self, paths: Sequence[str]) -> list[Node | None]:
+        nodes = map(self._state.nodes.get, paths)
+        return [None if node is None else node.as_node() for node in nodes]
 
     async def exists(self, path: str, watch: Watch | None = None) -> Node | None:
         check_path(path)
@@ -321,7 +327,8 @@ class MemoryStore(BaseStore):
         try:
             return operation()
         finally:
-            await self._return()
+            await self._response()
+            await self._check_connection()
 
     async def _fail_step(self, fault: StepFault, operation: Callable[[], T]) -> T:
         state, session_id = self._state, self._session_id
@@ -352,12 +359,11 @@ class MemoryStore(BaseStore):
         self._last_request_s = max(self._last_request_s, now + self._state.message_latency_s() + stall_s)
         return asyncio.sleep(self._last_request_s - now)
 
-    async def _return(self) -> None:
-        """Wait for the response, which arrives after all watch events that were sent before it."""
+    def _response(self) -> "asyncio.Future[None]":
+        """Arrives after all watch events that were sent before it."""
         arrived = asyncio.get_running_loop().create_future()
-        self._send(lambda: None if arrived.done() else arrived.set_result(None))
-        await arrived
-        await self._check_connection()
+        self._send(partial(set_result_unless_done, arrived, None))
+        return arrived
 
     async def _check_connection(self) -> None:
         if self._state.is_cut_off(self._session_id):

@@ -11,6 +11,9 @@ from tidelog.store.tree import ROOT, ROOT_NODE, StoredNode, parent_of, perform, 
 
 SCHEMA_VERSION = 2
 LOCK_WAIT_S = 5.0
+GUESSABLE_IDS = 2**32
+FIRST_ID_MASK = 2**61 - 1
+"""Ids of transactions are broker epochs, by which brokers know each other's requests, so they begin at random."""
 WRITE_LOCK_FILE = "-shm"
 """Suffix of the file that is locked while a transaction writes."""
 WRITE_LOCK_OFFSET = 120
@@ -183,6 +186,14 @@ class Database:
                     self._execute_all(_UPGRADE)
         if self._user_version() != SCHEMA_VERSION:
             raise StoreUnavailable(self.path, "written by a newer version of Tidelog; use that version")
+        if self._last("transaction_id") < GUESSABLE_IDS:
+            self._leave_guessable_ids()
+
+    def _leave_guessable_ids(self) -> None:
+        """Of a new file, and of one that an earlier version began at 0: later ids are higher, as they must be."""
+        with self._transaction("IMMEDIATE"):
+            statement = "UPDATE counter SET value = value + (random() & ?) WHERE name = 'transaction_id' AND value < ?"
+            self._connection.execute(statement, (FIRST_ID_MASK, GUESSABLE_IDS))
 
     def _execute_all(self, statements: str) -> None:
         for statement in filter(str.strip, statements.split(";")):

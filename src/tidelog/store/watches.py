@@ -1,14 +1,14 @@
 """One-shot watches of one session, with the node state that each has seen."""
 
 from collections.abc import Callable, Iterable
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import NamedTuple
 
 from tidelog.store.interface import Watch, WatchEvent, WatchKind
 from tidelog.store.tree import StoredNode
 
 
-class WatchedAspect(Enum):
+class WatchedAspect(IntEnum):
     DATA = auto()
     CHILDREN = auto()
 

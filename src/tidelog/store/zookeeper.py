@@ -345,7 +345,7 @@ class ZooKeeperStore(BaseStore):
 
     async def _make_chroot(self) -> None:
         root = self._chroot.prefix
-        # Asked first: whoever may use the chroot need not be allowed to create nodes beside it.
+        # Check first: a user of the chroot may lack the permission to create nodes beside it.
         if not root or await self._answer(root, self._session.ask(lambda: self._client.exists_async(root), bool)):
             return
         for path in self._chroot.ancestors():

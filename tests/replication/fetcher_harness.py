@@ -22,7 +22,7 @@ from tidelog.types import TopicPartition
 FOLLOWER = 2
 
 
-class FetchingWorld:
+class FetcherHarness:
     def __init__(self, **settings: Any) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -78,13 +78,13 @@ def content(log: Log) -> bytes:
     return b"" if found is None else bytes(found.read())
 
 
-def run_fetching(scenario: Callable[[FetchingWorld], Awaitable[None]], **settings: Any) -> None:
+def run_fetching(scenario: Callable[[FetcherHarness], Awaitable[None]], **settings: Any) -> None:
     async def main() -> None:
-        world = FetchingWorld(**settings)
-        await world.leader.start()
+        harness = FetcherHarness(**settings)
+        await harness.leader.start()
         try:
-            await scenario(world)
+            await scenario(harness)
         finally:
-            await world.fetchers.close()
+            await harness.fetchers.close()
 
     run_virtually(main())
