@@ -97,7 +97,7 @@ class Answered:
 
 
 class Coordinator:
-    """Sends what members send. Requests have their newest versions unless told otherwise."""
+    """Sends what members send. Requests have their newest versions unless a test names another."""
 
     def __init__(self, shard: MemoryShard[ClassicMachine] | None = None, **settings: Any) -> None:
         known = GroupSettings(**{"group_initial_rebalance_delay_ms": DELAY_MS, **settings})

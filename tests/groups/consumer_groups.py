@@ -119,7 +119,7 @@ class Coordinator:
         return group
 
 
-def told(response: Any) -> set[tuple[bytes, int]] | None:
+def assignment_in(response: Any) -> set[tuple[bytes, int]] | None:
     """The partitions an answer names; None if it names none at all."""
     assert isinstance(response, ConsumerGroupHeartbeatResponse), response
     if response.assignment is None:

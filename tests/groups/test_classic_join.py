@@ -219,7 +219,7 @@ def test_leader_that_joins_again_starts_a_rebalance() -> None:
     assert joined.joined.generation_id == 2
 
 
-def test_follower_that_joins_again_unchanged_is_told_the_generation() -> None:
+def test_follower_that_joins_again_unchanged_gets_the_generation() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.stable(2)
     response = coordinator.join(follower).joined

@@ -5,7 +5,7 @@ import pytest
 from tests.groups.classic_groups import DELAY_MS, SESSION_MS, Coordinator, leaving
 from tests.groups.shard_of_groups import Clients, a_shard
 from tidelog.errors import CoordinatorNotAvailable, GroupMaxSizeReached, MemberIdRequired, UnknownServerError
-from tidelog.groups.classic import joining, protocol
+from tidelog.groups import statistics
 from tidelog.groups.classic.rebalancing import listed
 from tidelog.groups.classic.states import GroupState
 from tidelog.replicated.machine import DEFAULT_MAX_RECORD_BYTES, Effects, SetTimer
@@ -56,7 +56,7 @@ def test_ids_that_nobody_joins_with_are_bounded() -> None:
 
 
 def test_members_of_all_groups_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "MAX_MEMBER_BYTES", 4 * len(HALF))
+    monkeypatch.setattr(statistics, "MAX_MEMBER_BYTES", 4 * len(HALF))
     coordinator = Coordinator()
     joins = [coordinator.join(group_id=f"g{number}", protocols=(("range", HALF),), version=3) for number in range(4)]
     assert [each.is_given for each in joins] == [False, False, False, True]
@@ -118,7 +118,7 @@ def test_an_assignment_that_only_compression_makes_small_enough_is_refused() -> 
 
 
 def test_assignments_of_all_groups_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MAX_MEMBER_BYTES", 3 * len(HALF))
+    monkeypatch.setattr(statistics, "MAX_MEMBER_BYTES", 3 * len(HALF))
     coordinator = Coordinator(group_initial_rebalance_delay_ms=0)
     errors = []
     for number in range(4):

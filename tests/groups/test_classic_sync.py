@@ -246,6 +246,21 @@ def test_member_that_waits_for_the_commit_is_alive_and_has_to_be_heard_of_afterw
     assert coordinator.group.is_empty
 
 
+def test_session_begins_again_with_an_assignment_that_was_committed_late() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.two_that_have_joined()
+    coordinator.shard.is_behind = True
+    coordinator.sync(leader, 1, {leader: b"one", follower: b"two"})
+    waiting = coordinator.sync(follower, 1)
+    coordinator.shard.advance(SESSION_MS - 1)
+    coordinator.shard.commit()
+    assert waiting.synced.assignment == b"two"
+    coordinator.shard.advance(SESSION_MS - 1)
+    assert set(coordinator.group.members) == {leader, follower}
+    coordinator.shard.advance(1)
+    assert coordinator.group.is_empty
+
+
 def test_member_that_asks_again_before_the_commit_gets_one_assignment() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.two_that_have_joined()

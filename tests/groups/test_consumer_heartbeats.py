@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.groups.consumer_groups import GROUP, REBALANCE_TIMEOUT_MS, Cluster, Coordinator, durable, listed, told
+from tests.groups.consumer_groups import (
+    GROUP,
+    REBALANCE_TIMEOUT_MS,
+    Cluster,
+    Coordinator,
+    assignment_in,
+    durable,
+    listed,
+)
 from tidelog.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -50,7 +58,7 @@ def rebalance_to_two(coordinator: Coordinator) -> None:
     """m1 has had everything; m2 has come; m1 has given half of it up."""
     coordinator.join("m1")
     coordinator.join("m2")
-    left = told(coordinator.heartbeat("m1", 1))
+    left = assignment_in(coordinator.heartbeat("m1", 1))
     assert left is not None
     coordinator.heartbeat("m1", 1, topic_partitions=listed(left))
     coordinator.heartbeat("m2", 2)
@@ -63,13 +71,13 @@ def rebalance_to_two(coordinator: Coordinator) -> None:
 def test_the_first_member_gets_everything_at_once(coordinator: Coordinator, cluster: Cluster) -> None:
     response = coordinator.join("m1")
     assert (response.member_id, response.member_epoch, response.heartbeat_interval_ms) == ("m1", 1, 5_000)
-    assert told(response) == cluster.partitions_of("a")
+    assert assignment_in(response) == cluster.partitions_of("a")
 
 
 def test_a_heartbeat_without_news_is_answered_without_assignment_and_writes_nothing(coordinator: Coordinator) -> None:
     coordinator.join("m1")
     before = len(coordinator.shard.log)
-    assert told(coordinator.heartbeat("m1", 1)) is None
+    assert assignment_in(coordinator.heartbeat("m1", 1)) is None
     assert len(coordinator.shard.log) == before
 
 
@@ -80,7 +88,7 @@ def test_a_full_request_is_answered_with_the_assignment(coordinator: Coordinator
         "subscribed_topic_names": ["a"],
         "topic_partitions": [],
     }
-    assert told(coordinator.heartbeat("m1", 1, **full)) == cluster.partitions_of("a")
+    assert assignment_in(coordinator.heartbeat("m1", 1, **full)) == cluster.partitions_of("a")
 
 
 def test_in_version_0_the_broker_makes_the_member_id(coordinator: Coordinator) -> None:
@@ -92,15 +100,15 @@ def test_in_version_0_the_broker_makes_the_member_id(coordinator: Coordinator) -
 def test_a_partition_is_given_on_only_when_it_was_given_up(coordinator: Coordinator, cluster: Cluster) -> None:
     coordinator.join("m1")
     joined = coordinator.join("m2")
-    assert (told(joined), joined.member_epoch) == (set(), 2)
+    assert (assignment_in(joined), joined.member_epoch) == (set(), 2)
     revoking = coordinator.heartbeat("m1", 1)
-    kept = told(revoking)
+    kept = assignment_in(revoking)
     assert kept is not None
     assert (len(kept), revoking.member_epoch) == (2, 1)
-    assert told(coordinator.heartbeat("m2", 2)) is None
+    assert assignment_in(coordinator.heartbeat("m2", 2)) is None
     assert coordinator.group.state_name == "Reconciling"
     assert coordinator.heartbeat("m1", 1, topic_partitions=listed(kept)).member_epoch == 2
-    assert told(coordinator.heartbeat("m2", 2)) == cluster.partitions_of("a") - kept
+    assert assignment_in(coordinator.heartbeat("m2", 2)) == cluster.partitions_of("a") - kept
 
 
 def test_a_member_that_still_has_what_it_should_give_up_stays_in_its_epoch(
@@ -111,7 +119,7 @@ def test_a_member_that_still_has_what_it_should_give_up_stays_in_its_epoch(
     coordinator.heartbeat("m1", 1)
     still = coordinator.heartbeat("m1", 1, topic_partitions=listed(cluster.partitions_of("a")))
     assert still.member_epoch == 1
-    assert told(coordinator.heartbeat("m2", 2)) is None
+    assert assignment_in(coordinator.heartbeat("m2", 2)) is None
 
 
 def test_the_previous_epoch_is_accepted_from_who_has_nothing_more(coordinator: Coordinator, cluster: Cluster) -> None:
@@ -123,23 +131,23 @@ def test_the_previous_epoch_is_accepted_from_who_has_nothing_more(coordinator: C
     assert isinstance(coordinator.heartbeat("m1", 1), FencedMemberEpoch)
 
 
-def test_a_member_that_starts_again_is_told_what_it_has(coordinator: Coordinator, cluster: Cluster) -> None:
+def test_a_member_that_starts_again_learns_what_it_has(coordinator: Coordinator, cluster: Cluster) -> None:
     coordinator.join("m1")
     response = coordinator.join("m1")
-    assert (response.member_epoch, told(response)) == (1, cluster.partitions_of("a"))
+    assert (response.member_epoch, assignment_in(response)) == (1, cluster.partitions_of("a"))
 
 
 def test_a_topic_that_does_not_exist_yet_is_assigned_when_it_does(coordinator: Coordinator, cluster: Cluster) -> None:
-    assert told(coordinator.join("m1", ["later"])) == set()
+    assert assignment_in(coordinator.join("m1", ["later"])) == set()
     cluster.create_topic("later", 2)
     response = coordinator.heartbeat("m1", 1)
-    assert (response.member_epoch, told(response)) == (2, cluster.partitions_of("later"))
+    assert (response.member_epoch, assignment_in(response)) == (2, cluster.partitions_of("later"))
 
 
 def test_new_partitions_are_assigned(coordinator: Coordinator, cluster: Cluster) -> None:
     coordinator.join("m1")
     cluster.grow_topic("a", 6)
-    assert told(coordinator.heartbeat("m1", 1)) == cluster.partitions_of("a")
+    assert assignment_in(coordinator.heartbeat("m1", 1)) == cluster.partitions_of("a")
 
 
 def test_a_member_that_wants_no_topic_yet_has_joined_all_the_same(coordinator: Coordinator, cluster: Cluster) -> None:
@@ -148,7 +156,7 @@ def test_a_member_that_wants_no_topic_yet_has_joined_all_the_same(coordinator: C
     assert coordinator.heartbeat("m1", 1).member_epoch == 1
     coordinator.fail_over()
     assert coordinator.group.epoch == 1
-    assert told(coordinator.heartbeat("m1", 1, subscribed_topic_names=["a"])) == cluster.partitions_of("a")
+    assert assignment_in(coordinator.heartbeat("m1", 1, subscribed_topic_names=["a"])) == cluster.partitions_of("a")
 
 
 def test_kafka_does_not_write_down_that_a_group_is_in_its_first_epoch(
@@ -161,13 +169,13 @@ def test_kafka_does_not_write_down_that_a_group_is_in_its_first_epoch(
     coordinator.shard.log = [written._replace(records=tuple(kept))]
     coordinator.fail_over()
     assert coordinator.group.epoch == 1
-    assert told(coordinator.heartbeat("m1", 1, subscribed_topic_names=["a"])) == cluster.partitions_of("a")
+    assert assignment_in(coordinator.heartbeat("m1", 1, subscribed_topic_names=["a"])) == cluster.partitions_of("a")
 
 
 def test_a_deleted_topic_is_taken_away(coordinator: Coordinator, cluster: Cluster) -> None:
     coordinator.join("m1")
     cluster.delete_topic("a")
-    assert told(coordinator.heartbeat("m1", 1)) == set()
+    assert assignment_in(coordinator.heartbeat("m1", 1)) == set()
     assert coordinator.heartbeat("m1", 1, topic_partitions=[]).member_epoch == 2
     assert coordinator.group.owners == {}
 
@@ -180,14 +188,14 @@ def test_topics_of_others_do_not_matter(coordinator: Coordinator, cluster: Clust
 
 def test_topics_that_match_are_found_as_they_appear(coordinator: Coordinator, cluster: Cluster) -> None:
     response = coordinator.join("m1", None, subscribed_topic_regex="a.*")
-    assert told(response) == cluster.partitions_of("a")
+    assert assignment_in(response) == cluster.partitions_of("a")
     cluster.create_topic("abc", 1)
     cluster.create_topic("xyz", 1)
-    assert told(coordinator.heartbeat("m1", 1)) == cluster.partitions_of("a", "abc")
+    assert assignment_in(coordinator.heartbeat("m1", 1)) == cluster.partitions_of("a", "abc")
     assert coordinator.group.is_subscribed_to("abc")
     assert not coordinator.group.is_subscribed_to("xyz")
     changed = coordinator.heartbeat("m1", 2, subscribed_topic_names=["xyz"], subscribed_topic_regex="")
-    assert told(changed) == set()
+    assert assignment_in(changed) == set()
     assert coordinator.group.regexes == {}
 
 
@@ -284,7 +292,7 @@ def test_a_write_that_is_refused_changes_nothing(coordinator: Coordinator, clust
     assert isinstance(coordinator.heartbeat("m1", 1), GroupIdNotFound)
     assert durable(coordinator.group) == before
     coordinator.shard.rejection = None
-    assert told(coordinator.heartbeat("m1", 1)) == cluster.partitions_of("a")
+    assert assignment_in(coordinator.heartbeat("m1", 1)) == cluster.partitions_of("a")
 
 
 # -- going
@@ -294,7 +302,7 @@ def test_who_leaves_is_replaced_at_the_next_heartbeat(coordinator: Coordinator, 
     rebalance_to_two(coordinator)
     assert coordinator.leave("m1").member_epoch == -1
     assert coordinator.group.state_name == "Assigning"
-    assert told(coordinator.heartbeat("m2", 2)) == cluster.partitions_of("a")
+    assert assignment_in(coordinator.heartbeat("m2", 2)) == cluster.partitions_of("a")
     coordinator.leave("m2")
     assert coordinator.group.state_name == "Empty"
     coordinator.fail_over()
@@ -318,7 +326,7 @@ def test_a_member_that_does_not_give_up_in_time_is_thrown_out(coordinator: Coord
     coordinator.heartbeat("m1", 1)
     coordinator.shard.advance(1)
     assert isinstance(coordinator.heartbeat("m1", 1), UnknownMemberId)
-    assert told(coordinator.heartbeat("m2", 2)) == cluster.partitions_of("a")
+    assert assignment_in(coordinator.heartbeat("m2", 2)) == cluster.partitions_of("a")
 
 
 def test_a_new_coordinator_gives_everybody_a_session(coordinator: Coordinator) -> None:
@@ -394,7 +402,7 @@ def test_a_static_member_that_will_be_back_keeps_its_partitions(coordinator: Coo
     assert response.member_epoch == -2
     assert len(coordinator.group.owners) == 4
     again = coordinator.join("m2", instance_id="i1")
-    assert (again.member_epoch, told(again)) == (1, cluster.partitions_of("a"))
+    assert (again.member_epoch, assignment_in(again)) == (1, cluster.partitions_of("a"))
     assert list(coordinator.group.members) == ["m2"]
     assert isinstance(coordinator.heartbeat("m1", 1, instance_id="i1"), FencedInstanceId)
 
@@ -410,10 +418,10 @@ def test_a_static_member_that_stays_away_is_missed(coordinator: Coordinator) -> 
 def test_a_static_member_may_start_again(coordinator: Coordinator, cluster: Cluster) -> None:
     coordinator.join("m1", instance_id="i1")
     again = coordinator.join("m1", instance_id="i1")
-    assert (again.member_epoch, told(again)) == (1, cluster.partitions_of("a"))
+    assert (again.member_epoch, assignment_in(again)) == (1, cluster.partitions_of("a"))
     coordinator.heartbeat("m1", -2, instance_id="i1")
     again = coordinator.join("m1", instance_id="i1")
-    assert (again.member_epoch, told(again)) == (1, cluster.partitions_of("a"))
+    assert (again.member_epoch, assignment_in(again)) == (1, cluster.partitions_of("a"))
 
 
 def test_an_instance_that_is_in_use_cannot_be_taken(coordinator: Coordinator) -> None:
@@ -575,7 +583,7 @@ def test_assignment_is_given_when_it_is_committed(coordinator: Coordinator) -> N
     joining = begin_to_join(coordinator, "m1")
     assert not joining.is_given
     coordinator.shard.commit()
-    assert len(told(joining.outcome) or ()) == 4
+    assert len(assignment_in(joining.outcome) or ()) == 4
 
 
 def test_assignment_is_not_given_to_a_member_whose_session_has_expired(coordinator: Coordinator) -> None:
@@ -588,6 +596,20 @@ def test_assignment_is_not_given_to_a_member_whose_session_has_expired(coordinat
     assert isinstance(joining.outcome, UnknownMemberId)
 
 
+def test_session_begins_again_with_an_assignment_that_was_committed_late(coordinator: Coordinator) -> None:
+    """Otherwise its partitions would have another owner before the member can send a heartbeat (seed 303250)."""
+    session_ms = coordinator.settings.group_consumer_session_timeout_ms
+    coordinator.shard.is_behind = True
+    joining = begin_to_join(coordinator, "m1")
+    coordinator.shard.advance(session_ms - 1)
+    coordinator.shard.commit()
+    assert len(assignment_in(joining.outcome) or ()) == 4
+    coordinator.shard.advance(session_ms - 1)
+    assert list(coordinator.group.members) == ["m1"]
+    coordinator.shard.advance(1)
+    assert coordinator.group.is_empty
+
+
 # -- cost
 
 
@@ -598,7 +620,7 @@ def test_joins_and_leaves_say_nothing_at_info(coordinator: Coordinator, caplog: 
     assert caplog.messages == []
 
 
-def test_an_expired_session_is_told_at_info(coordinator: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expired_session_is_logged_at_info(coordinator: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
     coordinator.join("m1")
     with caplog.at_level("INFO"):
         coordinator.shard.advance(1_000_000)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.groups.consumer_groups import GROUP, Cluster, Coordinator, durable, listed, told
+from tests.groups.consumer_groups import GROUP, Cluster, Coordinator, assignment_in, durable, listed
 from tidelog.errors import (
     GroupIdNotFound,
     IllegalGeneration,
@@ -102,7 +102,7 @@ class ClassicClient:
         return outcome.members[0].error_code
 
     def catch_up(self) -> None:
-        """As long as it is told to join again, it does."""
+        """As long as it must join again, it does."""
         for _ in range(5):
             if self.heartbeat() == 0:
                 return
@@ -153,19 +153,19 @@ def migrated(coordinator: Coordinator) -> ClassicClient:
 def test_a_classic_member_goes_on_beside_a_new_one(coordinator: Coordinator) -> None:
     client = classic_group_of_one(coordinator)
     response = coordinator.join("m2")
-    assert (told(response), response.member_epoch) == (set(), 2)
+    assert (assignment_in(response), response.member_epoch) == (set(), 2)
     assert client.heartbeat() == RebalanceInProgress.code
     client.join()
     assert client.generation == 1, "it has something to give up first"
     client.sync()
     assert len(client.owned["a"]) == 2
-    assert told(coordinator.heartbeat("m2", 2)) is None
+    assert assignment_in(coordinator.heartbeat("m2", 2)) is None
     assert client.heartbeat() == RebalanceInProgress.code
     client.join()
     client.sync()
     assert client.generation == 2
     assert client.heartbeat() == 0
-    theirs = told(coordinator.heartbeat("m2", 2))
+    theirs = assignment_in(coordinator.heartbeat("m2", 2))
     assert theirs is not None
     assert {index for _, index in theirs} == {0, 1, 2, 3} - set(client.owned["a"])
     assert coordinator.group.state_name == "Stable"
@@ -182,11 +182,11 @@ def test_the_group_is_the_same_for_a_new_coordinator(coordinator: Coordinator) -
 def test_a_member_may_change_its_own_protocol(coordinator: Coordinator, cluster: Cluster) -> None:
     client = classic_group_of_one(coordinator)
     assert client.leave() == 0
-    assert told(coordinator.join("m2")) == cluster.partitions_of("a")
+    assert assignment_in(coordinator.join("m2")) == cluster.partitions_of("a")
     assert isinstance(coordinator.group, ConsumerGroup)
 
 
-def test_who_waits_in_the_classic_group_is_told_to_join_again(cluster: Cluster) -> None:
+def test_who_waits_in_the_classic_group_must_join_again(cluster: Cluster) -> None:
     coordinator = Coordinator(cluster, GroupSettings(group_initial_rebalance_delay_ms=3_000))
     client = ClassicClient(coordinator, "")
     client.on_joined(client.begin_join().outcome)
@@ -227,6 +227,30 @@ def test_a_classic_member_that_does_not_sync_in_time_is_thrown_out(coordinator: 
     assert client.heartbeat() == UnknownMemberId.code
 
 
+def test_a_classic_member_has_a_session_from_the_commit_of_its_assignment_on(coordinator: Coordinator) -> None:
+    client = migrated(coordinator)
+    coordinator.shard.is_behind = True
+    syncing = client.begin_sync()
+    coordinator.shard.advance(9_999)
+    assert not syncing.is_given
+    coordinator.shard.commit()
+    assert not isinstance(syncing.outcome, KafkaError)
+    coordinator.shard.advance(9_999)
+    assert client.member_id in coordinator.group.members
+    coordinator.shard.advance(1)
+    assert client.member_id not in coordinator.group.members
+
+
+def test_a_classic_member_gets_no_assignment_after_its_session(coordinator: Coordinator) -> None:
+    client = migrated(coordinator)
+    coordinator.shard.is_behind = True
+    syncing = client.begin_sync()
+    coordinator.shard.advance(10_000)
+    assert list(coordinator.group.members) == ["m2"]
+    coordinator.shard.commit()
+    assert isinstance(syncing.outcome, UnknownMemberId)
+
+
 def test_classic_requests_are_checked(coordinator: Coordinator) -> None:
     client = migrated(coordinator)
     client.generation += 1
@@ -251,7 +275,7 @@ def test_a_classic_sync_names_what_the_join_agreed_on(coordinator: Coordinator, 
     assert isinstance(coordinator.ask("sync", request, 5), InconsistentGroupProtocol)
 
 
-def test_a_classic_member_whose_group_has_moved_on_is_told_so_by_its_sync(coordinator: Coordinator) -> None:
+def test_a_classic_member_whose_group_has_moved_on_learns_it_from_its_sync(coordinator: Coordinator) -> None:
     client = migrated(coordinator)
     coordinator.join("m3")
     assert isinstance(client.sync(), RebalanceInProgress)
@@ -347,7 +371,7 @@ def test_an_empty_group_is_what_its_next_member_makes_of_it(coordinator: Coordin
     coordinator.fail_over()
     assert client.heartbeat() == 0
     client.leave()
-    assert told(coordinator.join("m2")) == cluster.partitions_of("a")
+    assert assignment_in(coordinator.join("m2")) == cluster.partitions_of("a")
     coordinator.fail_over()
     assert list(coordinator.group.members) == ["m2"]
 
@@ -375,6 +399,6 @@ def test_a_static_classic_member_becomes_a_new_one(coordinator: Coordinator, clu
     client.join()
     client.sync({client.member_id: assigned(0, 1, 2, 3)})
     response = coordinator.join("m2", instance_id="i1")
-    assert told(response) == cluster.partitions_of("a")
+    assert assignment_in(response) == cluster.partitions_of("a")
     assert list(coordinator.group.members) == ["m2"]
     assert coordinator.heartbeat("m2", response.member_epoch, topic_partitions=listed(cluster.partitions_of("a")))

@@ -16,7 +16,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.groups.consumer_groups import GROUP, REBALANCE_TIMEOUT_MS, Cluster, Coordinator, durable, listed, told
+from tests.groups.consumer_groups import (
+    GROUP,
+    REBALANCE_TIMEOUT_MS,
+    Cluster,
+    Coordinator,
+    assignment_in,
+    durable,
+    listed,
+)
 from tidelog.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
@@ -45,7 +53,7 @@ MAX_MEMBERS = 5
 
 
 class Client:
-    """A consumer as KIP-848 describes it: it uses what it is told at once, and gives up what it is told no more."""
+    """A consumer as KIP-848 describes it: it uses its assignment at once, and gives up the rest."""
 
     def __init__(self, member_id: str, instance_id: str | None, subscription: int) -> None:
         self.member_id = member_id
@@ -73,7 +81,7 @@ class Client:
         assert response.member_epoch >= self.epoch, "its epoch went back"
         self.epoch = response.member_epoch
         self.is_unsure = self.has_news = False
-        partitions = told(response)
+        partitions = assignment_in(response)
         if partitions is not None:
             self.has_news = partitions != self.used
             self.assigned = partitions

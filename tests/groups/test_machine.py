@@ -236,16 +236,16 @@ class OffsetsUnderTest(RuleBasedStateMachine):
     @invariant()
     def reloaded_is_live(self) -> None:
         reloaded = Clients(self.clients.shard.reloaded())
-        assert _told(reloaded) == _told(self.clients)
+        assert _answers(reloaded) == _answers(self.clients)
         for producer in (Producer(1, 0), Producer(2, 0)):
             reloaded.shard.end_transaction(producer, is_committed=True)
         other = Clients(self.clients.shard.reloaded())
         for producer in (Producer(2, 0), Producer(1, 0)):
             other.shard.end_transaction(producer, is_committed=True)
-        assert _told(reloaded) == _told(other), "the order in which transactions end makes no difference"
+        assert _answers(reloaded) == _answers(other), "the order in which transactions end makes no difference"
 
 
-def _told(clients: Clients) -> dict[str, Any]:
+def _answers(clients: Clients) -> dict[str, Any]:
     return {
         group: (clients.fetch_all(group), clients.fetch_all(group, require_stable=True), clients.listed().get(group))
         for group in ("a", "b")

@@ -21,7 +21,7 @@ def test_any_marker_may_end_a_transaction_that_shares_its_epoch_with_others() ->
     assert is_broken_by_marker(OffsetCommitGuard(7), 3)
 
 
-def test_the_marker_of_the_transaction_before_is_told_by_its_epoch() -> None:
+def test_the_marker_of_the_transaction_before_is_recognised_by_its_epoch() -> None:
     assert not is_broken_by_marker(OffsetCommitGuard(7, 3), 3)
     assert is_broken_by_marker(OffsetCommitGuard(7, 3), 4)
     assert is_broken_by_marker(OffsetCommitGuard(7, 2**15 - 1), 2**15 - 1)

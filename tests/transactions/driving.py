@@ -28,7 +28,7 @@ OLD = 4
 
 
 class Markers:
-    """Keeps what it is told to send; the test says when it arrives."""
+    """Keeps what it has to send; the test says when it arrives."""
 
     def __init__(self) -> None:
         self.waiting: list[MarkerOrder] = []
@@ -155,7 +155,7 @@ class Coordinator:
         )
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 
-    # ---- the world around it
+    # ---- surroundings
 
     def deliver(self) -> None:
         """All markers arrive, and all that follows from them."""

@@ -61,7 +61,7 @@ class LeaderOf:
         return None if self.is_silent else WriteTxnMarkersResponse(results)
 
 
-class World:
+class Harness:
     """Brokers 1 and 2, which lead as the image says, and a sender."""
 
     def __init__(self) -> None:
@@ -97,200 +97,200 @@ class World:
         self.sender.send(marker, self.written.extend)
 
 
-def in_world(scenario: Callable[[World], Awaitable[None]]) -> None:
+def with_harness(scenario: Callable[[Harness], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World()
-        for port, leader in world.leaders.items():
-            await leader.peer.listen(world.network, port)
-        await scenario(world)
-        await world.sender.close()
-        world.links.close()
+        harness = Harness()
+        for port, leader in harness.leaders.items():
+            await leader.peer.listen(harness.network, port)
+        await scenario(harness)
+        await harness.sender.close()
+        harness.links.close()
 
     run_virtually(main())
 
 
 def test_every_leader_gets_its_part_of_the_marker() -> None:
-    async def scenario(world: World) -> None:
-        world.send(A0, A1, B0)
-        assert world.sender.pending_count == 3
+    async def scenario(harness: Harness) -> None:
+        harness.send(A0, A1, B0)
+        assert harness.sender.pending_count == 3
         await asyncio.sleep(0.1)
-        assert sorted(world.written) == [A0, A1, B0]
-        assert world.sender.pending_count == 0
-        [request] = world.leaders[1].requests
+        assert sorted(harness.written) == [A0, A1, B0]
+        assert harness.sender.pending_count == 0
+        [request] = harness.leaders[1].requests
         [marker] = request.markers
         assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 5)
         assert (marker.transaction_version, marker.transaction_result) == (2, True)
         assert [(topic.name, list(topic.partition_indexes)) for topic in marker.topics] == [("a", [0, 1])]
-        assert [topic.name for topic in world.leaders[2].requests[0].markers[0].topics] == ["b"]
+        assert [topic.name for topic in harness.leaders[2].requests[0].markers[0].topics] == ["b"]
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_marker_without_partitions_is_written_at_once() -> None:
-    async def scenario(world: World) -> None:
-        told: list[frozenset[TopicPartition]] = []
-        world.sender.send(Marker(7, 3, 5, True, 2, frozenset(), 0), told.append)
-        assert told == [frozenset()]
+    async def scenario(harness: Harness) -> None:
+        marked: list[frozenset[TopicPartition]] = []
+        harness.sender.send(Marker(7, 3, 5, True, 2, frozenset(), 0), marked.append)
+        assert marked == [frozenset()]
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_one_request_is_under_way_and_the_rest_goes_together_with_the_next() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(harness: Harness) -> None:
         for producer_id in range(MAX_MARKERS_PER_REQUEST + 5):
-            world.send(A0, producer_id=producer_id)
+            harness.send(A0, producer_id=producer_id)
         await asyncio.sleep(0.1)
-        assert [len(request.markers) for request in world.leaders[1].requests] == [MAX_MARKERS_PER_REQUEST, 5]
-        assert len(world.leaders[1].peer.connections) == 1
+        assert [len(request.markers) for request in harness.leaders[1].requests] == [MAX_MARKERS_PER_REQUEST, 5]
+        assert len(harness.leaders[1].peer.connections) == 1
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_two_markers_of_one_producer_are_never_in_one_request() -> None:
     """The answer could not tell them apart."""
 
-    async def scenario(world: World) -> None:
-        world.send(A0)
-        world.send(A1)
+    async def scenario(harness: Harness) -> None:
+        harness.send(A0)
+        harness.send(A1)
         await asyncio.sleep(0.1)
-        assert [len(request.markers) for request in world.leaders[1].requests] == [1, 1]
-        assert sorted(world.written) == [A0, A1]
+        assert [len(request.markers) for request in harness.leaders[1].requests] == [1, 1]
+        assert sorted(harness.written) == [A0, A1]
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_refused_marker_is_repeated_until_it_is_written_and_holds_up_no_other() -> None:
-    async def scenario(world: World) -> None:
-        world.leaders[1].rejections[A0] = NotEnoughReplicas.code
-        world.send(A0, A1)
+    async def scenario(harness: Harness) -> None:
+        harness.leaders[1].rejections[A0] = NotEnoughReplicas.code
+        harness.send(A0, A1)
         await asyncio.sleep(60)
-        assert world.written == [A1]
-        assert 30 < world.sender.oldest_age_s <= 60
-        world.send(A1, producer_id=8)
+        assert harness.written == [A1]
+        assert 30 < harness.sender.oldest_age_s <= 60
+        harness.send(A1, producer_id=8)
         await asyncio.sleep(0.01)
-        assert world.written == [A1, A1]
-        asked = len(world.leaders[1].requests)
+        assert harness.written == [A1, A1]
+        asked = len(harness.leaders[1].requests)
         assert 20 < asked < 60
-        world.leaders[1].rejections.clear()
+        harness.leaders[1].rejections.clear()
         await asyncio.sleep(3)
-        assert world.written == [A1, A1, A0]
-        assert world.sender.oldest_age_s == 0
+        assert harness.written == [A1, A1, A0]
+        assert harness.sender.oldest_age_s == 0
         await asyncio.sleep(60)
-        assert len(world.leaders[1].requests) == asked + 1
+        assert len(harness.leaders[1].requests) == asked + 1
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
-def test_a_new_leader_is_told_at_once_though_the_old_one_never_answers() -> None:
-    async def scenario(world: World) -> None:
-        world.leaders[1].is_silent = True
-        world.send(A0, A1)
+def test_a_new_leader_is_asked_at_once_though_the_old_one_never_answers() -> None:
+    async def scenario(harness: Harness) -> None:
+        harness.leaders[1].is_silent = True
+        harness.send(A0, A1)
         await asyncio.sleep(1)
-        assert world.written == []
-        world.see({A0: 2, A1: 1, B0: 2})
+        assert harness.written == []
+        harness.see({A0: 2, A1: 1, B0: 2})
         await asyncio.sleep(0.01)
-        assert world.written == [A0]
-        world.leaders[1].is_silent = False
+        assert harness.written == [A0]
+        harness.leaders[1].is_silent = False
         await asyncio.sleep(40)
-        assert sorted(world.written) == [A0, A1]
+        assert sorted(harness.written) == [A0, A1]
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
-def test_a_new_leader_is_told_at_once_though_the_old_one_refused() -> None:
-    async def scenario(world: World) -> None:
-        world.leaders[1].rejections[A0] = NotLeaderOrFollower.code
-        world.send(A0)
+def test_a_new_leader_is_asked_at_once_though_the_old_one_refused() -> None:
+    async def scenario(harness: Harness) -> None:
+        harness.leaders[1].rejections[A0] = NotLeaderOrFollower.code
+        harness.send(A0)
         await asyncio.sleep(10)
-        world.see({A0: 2, A1: 1, B0: 2})
+        harness.see({A0: 2, A1: 1, B0: 2})
         await asyncio.sleep(0.01)
-        assert world.written == [A0]
+        assert harness.written == [A0]
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_broker_that_is_gone_is_tried_again_and_its_successor_takes_over() -> None:
-    async def scenario(world: World) -> None:
-        world.leaders[1].peer.leave()
-        world.send(A0, A1)
+    async def scenario(harness: Harness) -> None:
+        harness.leaders[1].peer.leave()
+        harness.send(A0, A1)
         await asyncio.sleep(20)
-        assert world.written == []
-        world.see({A0: 2, A1: -1, B0: 2})
+        assert harness.written == []
+        harness.see({A0: 2, A1: -1, B0: 2})
         await asyncio.sleep(0.01)
-        assert world.written == [A0]
+        assert harness.written == [A0]
         await asyncio.sleep(20)
-        world.see({A0: 2, A1: 2, B0: 2})
+        harness.see({A0: 2, A1: 2, B0: 2})
         await asyncio.sleep(0.01)
-        assert world.written == [A0, A1]
+        assert harness.written == [A0, A1]
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_partition_whose_topic_is_deleted_counts_as_written_and_one_that_lost_its_leader_does_not() -> None:
-    async def scenario(world: World) -> None:
-        world.leaders[1].rejections = {A0: NotLeaderOrFollower.code, A1: NotLeaderOrFollower.code}
-        world.leaders[2].is_silent = True
-        world.send(A0, B0)
+    async def scenario(harness: Harness) -> None:
+        harness.leaders[1].rejections = {A0: NotLeaderOrFollower.code, A1: NotLeaderOrFollower.code}
+        harness.leaders[2].is_silent = True
+        harness.send(A0, B0)
         await asyncio.sleep(1)
-        world.see({A0: -1, A1: 1})
+        harness.see({A0: -1, A1: 1})
         await asyncio.sleep(3 * MISSING_TOPIC_GRACE_S)
-        assert world.written == [B0]
+        assert harness.written == [B0]
         await asyncio.sleep(100)
-        assert world.written == [B0]
+        assert harness.written == [B0]
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_topic_that_is_heard_of_a_little_later_gets_its_marker() -> None:
-    async def scenario(world: World) -> None:
-        world.see({A0: 1})
-        world.send(B0)
+    async def scenario(harness: Harness) -> None:
+        harness.see({A0: 1})
+        harness.send(B0)
         await asyncio.sleep(MISSING_TOPIC_GRACE_S / 2)
-        world.see({A0: 1, B0: 2})
+        harness.see({A0: 1, B0: 2})
         await asyncio.sleep(0.01)
-        assert world.written == [B0]
-        assert world.leaders[2].written == [(7, B0, True)]
+        assert harness.written == [B0]
+        assert harness.leaders[2].written == [(7, B0, True)]
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_what_another_coordinator_sends_now_is_forgotten() -> None:
-    async def scenario(world: World) -> None:
-        world.leaders[1].rejections = {A0: NotEnoughReplicas.code}
-        world.leaders[2].is_silent = True
-        world.send(A0, B0, coordinator_partition=4)
-        world.send(A0, producer_id=8, coordinator_partition=5)
+    async def scenario(harness: Harness) -> None:
+        harness.leaders[1].rejections = {A0: NotEnoughReplicas.code}
+        harness.leaders[2].is_silent = True
+        harness.send(A0, B0, coordinator_partition=4)
+        harness.send(A0, producer_id=8, coordinator_partition=5)
         await asyncio.sleep(1)
-        world.sender.forget(4)
-        assert world.sender.pending_count == 1
-        world.leaders[1].rejections.clear()
-        world.leaders[2].is_silent = False
+        harness.sender.forget(4)
+        assert harness.sender.pending_count == 1
+        harness.leaders[1].rejections.clear()
+        harness.leaders[2].is_silent = False
         await asyncio.sleep(60)
-        assert world.written == [A0]
-        assert world.leaders[1].written == [(8, A0, True)]
+        assert harness.written == [A0]
+        assert harness.leaders[1].written == [(8, A0, True)]
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_producer_epoch_that_has_been_overtaken_counts_as_written_and_a_fenced_coordinator_does_not() -> None:
-    async def scenario(world: World) -> None:
-        world.leaders[1].rejections = {A0: InvalidProducerEpoch.code, A1: TransactionCoordinatorFenced.code}
-        world.send(A0, A1)
+    async def scenario(harness: Harness) -> None:
+        harness.leaders[1].rejections = {A0: InvalidProducerEpoch.code, A1: TransactionCoordinatorFenced.code}
+        harness.send(A0, A1)
         await asyncio.sleep(10)
-        assert world.written == [A0]
-        assert world.sender.pending_count == 1
+        assert harness.written == [A0]
+        assert harness.sender.pending_count == 1
 
-    in_world(scenario)
+    with_harness(scenario)
 
 
 def test_a_listener_that_fails_does_not_stop_the_others() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(harness: Harness) -> None:
         def fail(partitions: frozenset[TopicPartition]) -> None:
             raise RuntimeError("a bug")
 
-        world.sender.send(Marker(1, 3, 5, True, 2, frozenset({A0}), 0), fail)
-        world.send(A1)
+        harness.sender.send(Marker(1, 3, 5, True, 2, frozenset({A0}), 0), fail)
+        harness.send(A1)
         await asyncio.sleep(5)
-        assert world.written == [A1]
+        assert harness.written == [A1]
 
-    in_world(scenario)
+    with_harness(scenario)

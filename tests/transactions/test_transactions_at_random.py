@@ -135,7 +135,7 @@ class AnyTransactions(RuleBasedStateMachine):
             self.add(transactional_id, partitions, 0)
             self.end(transactional_id, commit, 0)
 
-    # ---- the world
+    # ---- surroundings
 
     @rule(ms=st.sampled_from([1, 1000, TIMEOUT_MS // 2, TIMEOUT_MS]))
     def time_passes(self, ms: int) -> None:

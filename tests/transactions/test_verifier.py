@@ -161,24 +161,24 @@ def test_two_epochs_of_one_transactional_id_are_never_in_one_request() -> None:
     with_coordinator(scenario)
 
 
-def test_batches_of_one_guard_share_a_question_and_are_told_in_their_order() -> None:
+def test_batches_of_one_guard_share_a_question_and_are_answered_in_their_order() -> None:
     async def scenario(coordinator: Coordinator) -> None:
-        told: list[tuple[int, KafkaError | None]] = []
+        answered: list[tuple[int, KafkaError | None]] = []
         guard, asked = VerificationGuard(HEADER, 0, starts_at_zero=False), Verification("t", 7, 0, False)
 
         def ask(number: int) -> None:
             verdict = coordinator.verifier.verify_guarded(asked, A0, guard)
-            verdict.listen(lambda error: told.append((number, error)), lambda error: pytest.fail(str(error)))
+            verdict.listen(lambda error: answered.append((number, error)), lambda error: pytest.fail(str(error)))
 
         for number in range(3):
             ask(number)
-        assert told == []
+        assert answered == []
         await asyncio.sleep(0.1)
-        assert told == [(0, None), (1, None), (2, None)]
+        assert answered == [(0, None), (1, None), (2, None)]
         assert len(coordinator.requests) == 1
         ask(3)
         await asyncio.sleep(0.1)
-        assert told[3:] == [(3, None)]
+        assert answered[3:] == [(3, None)]
         assert len(coordinator.requests) == 2
 
     with_coordinator(scenario)
@@ -271,8 +271,8 @@ def test_members_of_a_transaction_group_have_the_coordinator_of_their_group() ->
         (InvalidProducerEpoch(), False, False, InvalidProducerEpoch),
     ],
 )
-def test_producers_are_told_what_they_can_make_something_of(
+def test_producers_get_errors_that_they_can_handle(
     error: KafkaError, adds: bool, knows_abortable: bool, expected: type[KafkaError]
 ) -> None:
-    told = error_for_producer(error, Verification("t", 7, 0, adds), knows_abortable=knows_abortable)
-    assert type(told) is expected
+    answered = error_for_producer(error, Verification("t", 7, 0, adds), knows_abortable=knows_abortable)
+    assert type(answered) is expected

@@ -1,9 +1,14 @@
-"""Group metrics: counters of events and numbers of groups by state."""
+"""Group metrics: counters of events, memory of members, and numbers of groups by state."""
 
 # Core: no clock, no I/O, no await.
 
 from collections import Counter
 from typing import NamedTuple
+
+from tidelog.errors import CoordinatorNotAvailable
+
+MAX_MEMBER_BYTES = 100 * 1024 * 1024
+"""Bytes that the members of all groups of a broker may hold. Beyond it, members have to try again."""
 
 
 class GroupCounts:
@@ -20,7 +25,12 @@ class GroupCounts:
         self.consumer_rebalances = 0
         """Epochs of consumer groups."""
         self.member_bytes = 0
-        """Bytes that the members of classic groups hold now."""
+        """Bytes that the members of all groups hold now."""
+
+    def check_member_bytes(self, added_bytes: int) -> None:
+        """Raises CoordinatorNotAvailable, upon which clients retry."""
+        if added_bytes > 0 and self.member_bytes + added_bytes > MAX_MEMBER_BYTES:
+            raise CoordinatorNotAvailable(f"the members of all groups hold {self.member_bytes} bytes")
 
 
 class GroupStatistics(NamedTuple):

@@ -156,7 +156,7 @@ class TransactionStateManager:
     def order_markers(self, order: MarkerOrder, effects: Effects) -> None:
         """Send the markers once the decision is committed, not before."""
 
-        def begin() -> None:
+        def begin(_: Effects) -> None:
             self._unwritten[order.transactional_id.text] = (order, set(order.partitions))
             self._send(order)
 

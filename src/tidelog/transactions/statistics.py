@@ -21,11 +21,11 @@ class TransactionCounts:
         """Count the decision once it is committed."""
         effects.after_commit.append(self._record_commit if decided.is_committing else self._record_abort)
 
-    def _record_commit(self) -> None:
+    def _record_commit(self, _: Effects) -> None:
         self.commits += 1
 
-    def _record_abort(self) -> None:
+    def _record_abort(self, _: Effects) -> None:
         self.aborts += 1
 
-    def record_timeout(self) -> None:
+    def record_timeout(self, _: Effects) -> None:
         self.timeouts += 1

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, MutableMapping
 
 from tidelog.errors import (
-    CoordinatorNotAvailable,
     FencedInstanceId,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
@@ -30,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 """Session timeout of a new member while it waits for JoinGroup: it cannot send heartbeats yet."""
-MAX_MEMBER_BYTES = 100 * 1024 * 1024
-"""Bytes that the members of all classic groups of a broker may hold. Beyond it, members have to try again."""
 MAX_REASON_LENGTH = 255
 """Java clients send no longer reason."""
 MAX_PREFIX_LENGTH = 1_000
@@ -125,8 +122,7 @@ class Joining:
         limit_bytes = effects.max_record_bytes
         if members.held_bytes + added_bytes > limit_bytes:
             raise GroupMaxSizeReached(f"the members of group {group.group_id} exceed a record of {limit_bytes} bytes")
-        if self._counts.member_bytes + added_bytes > MAX_MEMBER_BYTES:
-            raise CoordinatorNotAvailable(f"the members of all groups hold {self._counts.member_bytes} bytes")
+        self._counts.check_member_bytes(added_bytes)
 
     def _check_protocols(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
         names = frozenset(protocol.name for protocol in request.protocols)

@@ -1,12 +1,12 @@
 """Classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, with the responses of Kafka 4.3."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Any
 
 from tidelog.errors import (
     NO_ERROR,
-    CoordinatorNotAvailable,
     InconsistentGroupProtocol,
     InvalidGroupId,
     KafkaError,
@@ -17,7 +17,7 @@ from tidelog.errors import (
 )
 from tidelog.groups.classic import timers
 from tidelog.groups.classic.group import ClassicGroup
-from tidelog.groups.classic.joining import MAX_MEMBER_BYTES, Joining
+from tidelog.groups.classic.joining import Joining
 from tidelog.groups.classic.leaving import Leaving
 from tidelog.groups.classic.member import NO_ASSIGNMENT, ClassicMember
 from tidelog.groups.classic.rebalancing import Rebalances, listed
@@ -78,6 +78,7 @@ class ClassicProtocol:
             effects.is_read_of_state = True
             group.keep_alive(member, effects)
             group.requests.answer_sync(member, _synced(group, member.assignment), effects)
+            effects.after_commit.append(partial(_restart_session, group, member))
         elif member.member_id == group.members.leader_id:
             self._assign(group, request, effects)
 
@@ -118,7 +119,15 @@ class ClassicProtocol:
             group.requests.answer_sync(member, response, effects)
             group.keep_alive(member, effects)
         effects.on_rejected = revert
-        effects.after_commit.append(lambda: self.rebalances.on_assigned(group))
+        effects.after_commit.append(partial(self._on_assigned, group, waiting))
+
+    def _on_assigned(self, group: ClassicGroup, given: Sequence[ClassicMember], effects: Effects) -> None:
+        """Like Kafka, restart the sessions: members could send no heartbeat while they waited for the commit."""
+        present = set(group.members.values())
+        for member in given:
+            if member in present:
+                group.keep_alive(member, effects)
+        self.rebalances.on_assigned(group)
 
     def _check_assigned_bytes(self, group: ClassicGroup, assignments: Mapping[str, bytes], effects: Effects) -> None:
         """What compresses well would be stored whatever its size, and is held in memory."""
@@ -126,8 +135,7 @@ class ClassicProtocol:
         record_bytes = group.members.held_bytes + assigned_bytes
         if record_bytes > MAX_COMPRESSED_TO * effects.max_record_bytes:
             raise MessageTooLarge(f"a generation of {record_bytes} bytes")
-        if self.counts.member_bytes + assigned_bytes - group.members.assigned_bytes > MAX_MEMBER_BYTES:
-            raise CoordinatorNotAvailable(f"the members of all groups hold {self.counts.member_bytes} bytes")
+        self.counts.check_member_bytes(assigned_bytes - group.members.assigned_bytes)
 
     def _drop_assignment(self, group: ClassicGroup, error: KafkaError, effects: Effects) -> None:
         logger.warning("failed to store assignment group=%s error=%s", group, error.message)
@@ -181,9 +189,7 @@ class ClassicProtocol:
         if member is None:
             return
         member.timer_due_ms = None
-        if member.has_satisfied_heartbeat:
-            if group.state is GroupState.STABLE:  # the commit of its assignment sets no timer
-                group.keep_alive(member, effects)
+        if member.has_satisfied_heartbeat:  # the answer sets the timer again
             return
         remaining_ms = member.deadline_ms - effects.monotonic_ms
         if remaining_ms > 0:
@@ -247,6 +253,11 @@ class ClassicProtocol:
         if not isinstance(group, ClassicGroup):
             raise UnknownMemberId(f"there is no group {group_id}")
         return group
+
+
+def _restart_session(group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
+    if group.members.get(member.member_id) is member:
+        group.keep_alive(member, effects)
 
 
 def _differ(received: str | None, existing: str | None) -> bool:

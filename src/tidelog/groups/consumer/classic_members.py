@@ -75,6 +75,7 @@ class ClassicMembers:
         else:
             existing = memberships.find(group, member_id, instance_id)
         member = _updated_member(existing, group, request, subscription, caller)
+        memberships.check_bytes(group, member)
         draft.put_member(member, existing)
         owned = embedded.by_topic_id(subscription.owned_partitions, memberships.image())
         advanced = memberships.advance(group, draft, member, owned, effects)
@@ -141,7 +142,7 @@ class ClassicMembers:
         response = SyncGroupResponse(
             protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=assignment
         )
-        effects.answer(reply, response)
+        self._memberships.answer_when_committed(group.group_id, member.member_id, reply, response, effects)
 
     def _check_rebalance(self, group: ConsumerGroup, member: Member, effects: Effects) -> None:
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:

@@ -16,9 +16,11 @@ from tidelog.errors import (
     UnsupportedVersion,
 )
 from tidelog.groups.consumer import records
+from tidelog.groups.consumer.held_bytes import HeldBytes, bytes_of_member, bytes_of_names
 from tidelog.groups.consumer.members import LEAVE_EPOCH, Assignment, Holdings, Member, Subscription
 from tidelog.groups.consumer.records import ResolvedRegex
 from tidelog.groups.group import Membership
+from tidelog.groups.statistics import GroupCounts
 from tidelog.replicated.machine import Effects
 from tidelog.types import Uuid
 
@@ -68,8 +70,10 @@ class ConsumerGroup:
     kind = "consumer"
     protocol_type = "consumer"
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, counts: GroupCounts | None = None) -> None:
+        """`counts` has the bytes of all groups of the broker."""
         self.group_id = group_id
+        self.held_bytes = HeldBytes(counts)
         self.epoch = 0
         self.metadata_hash = 0
         """Hash of the subscribed topics when the epoch started."""
@@ -103,7 +107,9 @@ class ConsumerGroup:
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
+        self.held_bytes.add(bytes_of_member(member))
         if earlier is not None:
+            self.held_bytes.add(-bytes_of_member(earlier))
             self._disown_all(earlier)
         self._own(member.member_id, member.assigned)
         self._own(member.member_id, member.revoking)
@@ -116,6 +122,7 @@ class ConsumerGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return
+        self.held_bytes.add(-bytes_of_member(member))
         self._disown_all(member)
         self._count(member, -1)
         if self.static_members.get(member.instance_id or "") == member_id:
@@ -124,6 +131,16 @@ class ConsumerGroup:
     def shared_names(self, names: frozenset[str]) -> frozenset[str]:
         """One shared object for equal names, so that equal subscriptions are compared quickly."""
         return self._shared_names.get(names, names)
+
+    def bytes_added_by(self, member: Member) -> int:
+        """Bytes that the group would hold in addition, with this member in its present form."""
+        earlier = self.members.get(member.member_id)
+        names = member.subscribed_topics
+        return (
+            bytes_of_member(member)
+            - (0 if earlier is None else bytes_of_member(earlier))
+            + (0 if names in self._shared_names else bytes_of_names(names))
+        )
 
     def _disown_all(self, member: Member) -> None:
         self._disown(member.member_id, member.assigned)
@@ -147,9 +164,12 @@ class ConsumerGroup:
                     del self.owners[topic_id, partition]
 
     def _count_names(self, names: frozenset[str], step: int) -> None:
-        self._shared_names.setdefault(names, names)
+        if names not in self._shared_names:
+            self._shared_names[names] = names
+            self.held_bytes.add(bytes_of_names(names))
         if not _count(self._name_counts, names, step):
             del self._shared_names[names]
+            self.held_bytes.add(-bytes_of_names(names))
         for topic in names:
             _count(self._topic_counts, topic, step)
 

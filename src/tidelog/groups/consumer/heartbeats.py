@@ -2,7 +2,7 @@
 
 import logging
 
-from tidelog.errors import GroupIdNotFound, KafkaError, UnknownMemberId
+from tidelog.errors import GroupIdNotFound, KafkaError
 from tidelog.groups.classic.group import ClassicGroup
 from tidelog.groups.consumer import conversion, records
 from tidelog.groups.consumer.drafts import Draft
@@ -24,7 +24,6 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from tidelog.replicated.machine import Effects, Reply
-from tidelog.runtime.deferred import Deferred
 
 logger = logging.getLogger(__name__)
 
@@ -74,21 +73,8 @@ class Heartbeats:
             if is_leaving(request) or not (effects.records or effects.is_read_of_state):
                 effects.answer(reply, response)
             else:
-                effects.answer(self._while_member(request.group_id, response.member_id, reply), response)
-
-    def _while_member(self, group_id: str, member_id: str | None, reply: Reply) -> Reply:
-        """The session of the member may expire before the commit: then others get what the response assigns to it."""
-        committed: Reply = Deferred()
-
-        def on_committed(response: ConsumerGroupHeartbeatResponse) -> None:
-            group = self._memberships.groups.get(group_id)
-            if isinstance(group, ConsumerGroup) and member_id in group.members:
-                reply.resolve(response)
-            else:
-                reply.fail(UnknownMemberId(f"group {group_id} has no member {member_id}"))
-
-        committed.listen(on_committed, reply.fail)
-        return committed
+                member_id = response.member_id or ""
+                self._memberships.answer_when_committed(request.group_id, member_id, reply, response, effects)
 
     # ---- join and update
 
@@ -103,6 +89,7 @@ class Heartbeats:
         draft = memberships.draft(group, effects)
         existing = self._find_or_join(group, draft, request, owned)
         member = _updated_member(existing, group, request, caller)
+        memberships.check_bytes(group, member)
         draft.put_member(member, existing)
         advanced = memberships.advance(group, draft, member, owned, effects)
         memberships.keep_alive(group.group_id, advanced, effects)

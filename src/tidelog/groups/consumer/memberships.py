@@ -25,7 +25,9 @@ from tidelog.groups.consumer.reconciliation import reconcile
 from tidelog.groups.consumer.timers import Timers
 from tidelog.groups.group import Group, GroupSettings
 from tidelog.groups.statistics import GroupCounts
-from tidelog.replicated.machine import Effects
+from tidelog.protocol.structs import Response
+from tidelog.replicated.machine import Effects, Reply
+from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.randomness import Randomness
 from tidelog.types import uuid_text
 
@@ -73,6 +75,10 @@ class Memberships:
         limit = self.settings().group_consumer_max_size
         if len(group.members) >= limit and member_id not in group.members:
             raise GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {limit} members.")
+
+    def check_bytes(self, group: ConsumerGroup, member: Member) -> None:
+        """What an assignment and an expression add counts when they are stored: the next member is refused then."""
+        self._counts.check_member_bytes(group.bytes_added_by(member))
 
     def joining(
         self, group: ConsumerGroup, draft: Draft, member_id: str, instance_id: str | None, *, is_classic: bool
@@ -141,6 +147,31 @@ class Memberships:
         else:
             timeout_ms = self.settings_of(group_id).consumer_session_timeout_ms
         self.timers.keep_alive(group_id, member.member_id, timeout_ms, effects)
+
+    def answer_when_committed(
+        self, group_id: str, member_id: str, reply: Reply, response: Response, effects: Effects
+    ) -> None:
+        """Give the member an assignment. Its session begins again then: it cannot have sent a heartbeat meanwhile.
+
+        Its session may also expire before the commit: then others get what the response assigns to it.
+        """
+        committed: Reply = Deferred()
+
+        def on_committed(response: Response) -> None:
+            group = self.groups.get(group_id)
+            if isinstance(group, ConsumerGroup | ClassicGroup) and member_id in group.members:
+                reply.resolve(response)
+            else:
+                reply.fail(UnknownMemberId(f"group {group_id} has no member {member_id}"))
+
+        def restart_session(later: Effects) -> None:
+            group = self.groups.get(group_id)
+            if isinstance(group, ConsumerGroup) and member_id in group.members:
+                self.keep_alive(group_id, group.members[member_id], later)
+
+        committed.listen(on_committed, reply.fail)
+        effects.answer(committed, response)
+        effects.after_commit.append(restart_session)
 
     def adopt_classic_members(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:
         """Continue with the members of a classic group. Their pending requests fail, so that they rejoin."""

@@ -49,6 +49,7 @@ class ConsumerProtocol:
         counts: GroupCounts,
     ) -> None:
         self._groups = groups
+        self._counts = counts
         self._classic = classic
         self._memberships = Memberships(groups, settings, image, randomness, counts)
         self._heartbeats = Heartbeats(self._memberships)
@@ -140,7 +141,7 @@ class ConsumerProtocol:
     # ---- records
 
     def replay(self, key_version: int, record: StateRecord) -> None:
-        replaying.replay(self._groups, key_version, record)
+        replaying.replay(self._groups, key_version, record, self._counts)
 
     def on_loaded(self, effects: Effects) -> None:
         group_count = member_count = 0
@@ -154,7 +155,9 @@ class ConsumerProtocol:
             logger.info("loaded consumer groups groups=%d members=%d", group_count, member_count)
 
     def on_unloaded(self, effects: Effects) -> None:
-        """Nothing to do: consumer groups have no pending requests."""
+        """Consumer groups have no pending requests."""
+        for group in self._consumer_groups():
+            group.held_bytes.release()
 
     def _consumer_groups(self) -> Iterator[ConsumerGroup]:
         return (group for group in list(self._groups.values()) if isinstance(group, ConsumerGroup))

@@ -4,9 +4,11 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from tidelog.groups.consumer.group import NO_ASSIGNMENT_EPOCH, ConsumerGroup
+from tidelog.groups.consumer.held_bytes import bytes_of_regex
 from tidelog.groups.consumer.members import LEAVE_EPOCH, Member, assignment_of
 from tidelog.groups.consumer.records import ResolvedRegex, classic_member_of, holdings_of, member_state_of
 from tidelog.groups.group import Group
+from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.internal import consumer_group_records as stored
 from tidelog.protocol.internal.versioned import decode_versioned
 from tidelog.protocol.structs import Message
@@ -15,7 +17,7 @@ from tidelog.replicated.machine import StateRecord
 Groups = MutableMapping[str, Group]
 
 
-def replay(groups: Groups, key_version: int, record: StateRecord) -> None:
+def replay(groups: Groups, key_version: int, record: StateRecord, counts: GroupCounts) -> None:
     """Raises MalformedMessage or UnsupportedVersion. Topic metadata records of Kafka 4.0 are ignored."""
     if key_version not in REPLAYED:
         return
@@ -26,12 +28,13 @@ def replay(groups: Groups, key_version: int, record: StateRecord) -> None:
         if isinstance(group, ConsumerGroup):
             apply(group, key, None)
             if key_version == GROUP_KEY:
+                group.held_bytes.release()
                 del groups[key.group_id]
         return
     value = decode_versioned(value_type, record.value)
     group = groups.get(key.group_id)
     if not isinstance(group, ConsumerGroup):
-        group = groups[key.group_id] = ConsumerGroup(key.group_id)
+        group = groups[key.group_id] = ConsumerGroup(key.group_id, counts)
     apply(group, key, value)
 
 
@@ -114,11 +117,14 @@ def _replay_regex(
     key: stored.ConsumerGroupRegularExpressionKey,
     value: stored.ConsumerGroupRegularExpressionValue | None,
 ) -> None:
-    if value is None:
-        group.regexes.pop(key.regular_expression, None)
-    else:
+    expression = key.regular_expression
+    earlier = group.regexes.pop(expression, None)
+    if earlier is not None:
+        group.held_bytes.add(-bytes_of_regex(expression, earlier))
+    if value is not None:
         resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
-        group.regexes[key.regular_expression] = resolved
+        group.regexes[expression] = resolved
+        group.held_bytes.add(bytes_of_regex(expression, resolved))
 
 
 GROUP_KEY = 3
