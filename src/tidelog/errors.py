@@ -192,7 +192,7 @@ class InvalidPartitions(KafkaError, code=37):
 
 
 class ThrottlingQuotaExceeded(RetriableError, code=89):
-    """The quota of changes to partitions is exhausted; the response tells when it is not any more."""
+    """The quota of changes to partitions is exhausted; the response has the time until it is available again."""
 
 
 class GroupAuthorizationFailed(KafkaError, code=30):

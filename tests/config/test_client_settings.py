@@ -26,6 +26,26 @@ def test_a_client_properties_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "quote" not in repr(resolved)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"ssl.secure.random.implementation": "SHA1PRNG"},
+        {"ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"},
+        {"ssl.endpoint.identification.algorithm": "HTTPS"},
+        {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit", "sasl.kerberos.service.name": "kafka"},
+        {"sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "100", "sasl.login.refresh.window.factor": "0.8"},
+    ],
+)
+def test_what_only_tunes_a_java_client_is_accepted(given: dict[str, str]) -> None:
+    assert client_security({"security.protocol": "SSL", **given}).resolve().ssl.ssl_endpoint_identification_algorithm
+
+
+def test_a_class_of_java_is_refused() -> None:
+    for name in ("ssl.engine.factory.class", "sasl.oauthbearer.jwt.retriever.class"):
+        with pytest.raises(BadClientSettings, match="is not supported"):
+            client_security({name: "com.example.Class"})
+
+
 def test_names_of_librdkafka(tmp_path: Path) -> None:
     key = tmp_path / "key.pem"
     key.write_text("KEY")

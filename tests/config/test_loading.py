@@ -72,7 +72,6 @@ def test_a_setting_that_only_kafka_knows_is_a_warning(caplog: pytest.LogCaptureF
     [
         "ssl.engine.factory.class=x.Factory",
         "ssl.provider=BC",
-        "sasl.kerberos.service.name=secret",
         "sasl.login.class=x.Login",
         "listener.name.plaintext.ssl.engine.factory.class=x.Factory",
         "listener.name.outside.gssapi.sasl.jaas.config=secret",

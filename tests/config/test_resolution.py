@@ -175,7 +175,7 @@ def test_a_broker_runs_with_its_own_dynamic_settings_over_those_of_the_cluster()
             "Cannot update these configs dynamically: replication.quota.window.num",
         ),
         ({"cordoned.log.dirs": "1"}, "Not supported: cordoned.log.dirs"),
-        ({"listener.name.plaintext.max.connections": "1"}, "Not supported: listener.name.plaintext.max.connections"),
+        ({"listener.name.plaintext.max.lag": "1"}, "Not supported: listener.name.plaintext.max.lag"),
         ({"nope": "1"}, "Unknown broker configs: nope"),
         (
             {"max.connections": "-1"},

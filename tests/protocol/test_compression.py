@@ -71,7 +71,7 @@ def test_data_is_decompressed_into_a_buffer_that_is_there(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_buffer_that_is_too_small_is_told_from_bad_data(codec: Codec) -> None:
+def test_a_buffer_that_is_too_small_is_distinguished_from_bad_data(codec: Codec) -> None:
     data = os.urandom(500) * 300
     for size_bytes in (0, 1000, len(data) - 1):
         assert decompress_into(codec, compress(codec, data), memoryview(bytearray(size_bytes)), len(data)) is None

@@ -56,7 +56,7 @@ def test_a_header_with_more_tagged_fields_than_any_client_has_is_refused() -> No
         read_request_header(PRODUCE_9[:-1] + b"\xff\xff\xff\xff\x0f" + bytes(100))
 
 
-def test_an_unknown_api_is_told_with_what_is_needed_to_answer() -> None:
+def test_an_unknown_api_is_reported_with_what_is_needed_to_answer() -> None:
     with pytest.raises(UnknownApi) as caught:
         read_request_header(b"\x03\xe7\0\5\0\0\0\x09\0\0")
     assert (caught.value.api_key, caught.value.api_version, caught.value.correlation_id) == (999, 5, 9)

@@ -18,6 +18,7 @@ from tidelog.protocol.records import (
     build_batch,
     build_empty_batch,
     build_end_marker,
+    first_at,
     is_tombstone,
     payload_of,
     raw_records,
@@ -142,7 +143,7 @@ def test_records_can_be_written_against_another_base_timestamp() -> None:
     assert bytes(moved) == payload_of(direct, read_header(direct))
 
 
-def test_tombstones_are_told_from_empty_values() -> None:
+def test_tombstones_are_distinguished_from_empty_values() -> None:
     batch = build_batch(SAMPLE)
     payload = payload_of(batch, read_header(batch))
     found = [is_tombstone(payload, record) for record in raw_records(payload, len(SAMPLE))]
@@ -306,3 +307,35 @@ def test_a_record_header_name_that_is_not_text_is_shown_as_java_clients_show_it(
     seal(batch)
     (record,) = records_of(batch)
     assert record.headers == (("\ufffdame", b""),)
+
+
+@given(
+    st.lists(st.integers(-5, 5), min_size=1, max_size=20),
+    st.integers(-7, 7),
+    st.integers(98, 125),
+    st.sampled_from([Codec.NONE, Codec.GZIP]),
+    st.sampled_from([None, 995, 1003]),
+)
+def test_the_first_record_of_a_time_is_that_which_a_reader_finds(
+    times: list[int], later: int, start_offset: int, codec: Codec, append_time: int | None
+) -> None:
+    written = [Record(100 + 2 * index, 1000 + time, b"k", b"v") for index, time in enumerate(times)]
+    batch = bytes(build_batch(written, compression=codec, log_append_time_ms=append_time))
+    wanted = 1000 + later
+    found = [each[1::-1] for each in records_of(batch) if each.timestamp >= wanted and each.offset >= start_offset]
+    assert first_at(batch, wanted, start_offset) == (found[0] if found else None)
+
+
+def test_a_search_goes_on_behind_what_was_decompressed_first() -> None:
+    written = [Record(index, 1000 + (index == 59_999), None, bytes(20)) for index in range(60_000)]
+    batch = bytes(build_batch(written, compression=Codec.GZIP))
+    assert first_at(batch, 1001, 0) == (1001, 59_999)
+    assert first_at(batch, 1002, 0) is None
+
+
+def test_times_that_no_record_can_have_are_searched_in_vain() -> None:
+    batch = bytes(build_batch(SAMPLE))
+    assert first_at(batch, -(2**63), 0) == (1000, 0)
+    assert first_at(batch, 2**63 - 1, 0) is None
+    with pytest.raises(CorruptMessage):
+        first_at(batch[:30], 0, 0)

@@ -28,7 +28,7 @@ def test_ids_of_others_are_their_own_keys(transactional_id: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a#b"])
-def test_a_group_needs_a_name_that_members_can_be_told_from(name: str) -> None:
+def test_a_group_needs_a_name_from_which_members_get_theirs(name: str) -> None:
     with pytest.raises(ValueError, match="without '#'"):
         group_id(name)
 

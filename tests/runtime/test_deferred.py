@@ -2,12 +2,13 @@
 
 import asyncio
 import weakref
-from typing import TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import pytest
 
 from tidelog.errors import KafkaError, RequestTimedOut
-from tidelog.runtime.deferred import Deferred, gather
+from tidelog.runtime.deferred import Deferred, as_deferred, awaited, gather, mapped, observed
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ def outcomes_of(deferred: "Deferred[T]") -> "list[T | Exception]":
     return outcomes
 
 
-def test_the_listener_is_told_in_the_step_that_completes_it_or_at_once() -> None:
+def test_the_listener_is_called_in_the_step_that_completes_it_or_at_once() -> None:
     deferred: Deferred[int] = Deferred()
     early = outcomes_of(deferred)
     deferred.resolve(3)
@@ -79,7 +80,7 @@ def test_a_deferred_is_completed_once() -> None:
         deferred.fail(RequestTimedOut())
 
 
-def test_an_error_is_mapped_to_itself_and_an_error_of_the_mapping_is_told() -> None:
+def test_an_error_is_mapped_to_itself_and_an_error_of_the_mapping_is_passed_on() -> None:
     error = RequestTimedOut()
     failed: Deferred[int] = Deferred()
     mapped = outcomes_of(failed.map(lambda value: value + 1))
@@ -103,7 +104,7 @@ def test_a_kafka_error_is_recovered_and_a_mistake_is_not() -> None:
     assert outcomes == [[str(RequestTimedOut.code)], [mistake]]
 
 
-def test_a_recovery_that_fails_is_told_to_the_listener() -> None:
+def test_a_recovery_that_fails_is_reported_to_the_listener() -> None:
     deferred: Deferred[float] = Deferred(lambda error: 1 / (error.code - RequestTimedOut.code))
     outcomes = outcomes_of(deferred)
     deferred.fail(RequestTimedOut())
@@ -149,7 +150,7 @@ class Mistake(Exception):
 
 
 @pytest.mark.parametrize("is_abandoned", [False, True])
-def test_an_error_is_not_kept_once_it_is_told(is_abandoned: bool) -> None:
+def test_an_error_is_not_kept_once_it_is_passed_on(is_abandoned: bool) -> None:
     """Its traceback holds the frames of those who failed, and with them the request: megabytes in a cycle."""
     deferred: Deferred[int] = Deferred()
     deferred.listen(lambda value: None, lambda error: None)
@@ -160,3 +161,73 @@ def test_an_error_is_not_kept_once_it_is_told(is_abandoned: bool) -> None:
     deferred.fail(error)
     del error
     assert kept() is None
+
+
+Outcome = str | Deferred[str]
+
+
+def test_a_known_value_is_mapped_at_once_and_a_later_one_later() -> None:
+    def shout(value: str) -> str:
+        return value.upper()
+
+    known: Outcome = mapped("answer", shout)
+    assert known == "ANSWER"
+    later: Deferred[str] = Deferred()
+    shouted: Outcome = mapped(later, shout)
+    assert isinstance(shouted, Deferred)
+    assert not shouted.is_completed
+    later.resolve("answer")
+    assert asyncio.run(shouted.wait()) == "ANSWER"
+
+
+def test_values_deferreds_and_coroutines_are_awaited_alike() -> None:
+    async def coroutine() -> str:
+        return "answer"
+
+    async def value_of(outcome: Outcome | Coroutine[Any, Any, str]) -> str:
+        value: str = await awaited(outcome)
+        return value
+
+    failed: Deferred[str] = Deferred()
+    failed.fail(RequestTimedOut())
+    assert asyncio.run(value_of("answer")) == "answer"
+    assert asyncio.run(value_of(as_deferred("answer"))) == "answer"
+    assert asyncio.run(value_of(coroutine())) == "answer"
+    with pytest.raises(RequestTimedOut):
+        asyncio.run(value_of(failed))
+
+
+def test_a_deferred_stays_the_same_deferred() -> None:
+    deferred: Deferred[str] = Deferred()
+    same: Deferred[str] = as_deferred(deferred)
+    assert same is deferred
+
+
+@pytest.mark.parametrize("end", ["value", "error", "abandoned"])
+def test_an_observer_learns_how_an_outcome_ends_before_its_listener(end: str) -> None:
+    events: list[str] = []
+    source: Deferred[str] = Deferred()
+    source.on_abandoned = lambda: events.append("source abandoned")
+    seen: Outcome = observed(
+        source,
+        lambda value: events.append(f"observed {value}"),
+        lambda error: events.append(f"observed {type(error).__name__}"),
+        lambda: events.append("observed abandonment"),
+    )
+    assert isinstance(seen, Deferred)
+    seen.listen(events.append, lambda error: events.append(type(error).__name__))
+    if end == "value":
+        source.resolve("answer")
+        assert events == ["observed answer", "answer"]
+    elif end == "error":
+        source.fail(RequestTimedOut())
+        assert events == ["observed RequestTimedOut", "RequestTimedOut"]
+    else:
+        seen.abandon()
+        assert events == ["observed abandonment", "source abandoned"]
+
+
+def test_an_observer_of_a_known_value_learns_it_at_once() -> None:
+    events: list[str] = []
+    assert observed("answer", events.append, lambda _: None, lambda: None) == "answer"
+    assert events == ["answer"]

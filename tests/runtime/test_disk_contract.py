@@ -183,7 +183,7 @@ def test_a_lock_is_held_by_one(place: Place) -> None:
     disk.lock(f"{path}/.lock").release()
 
 
-def test_space_is_told(place: Place) -> None:
+def test_space_is_reported(place: Place) -> None:
     disk, path = place
     total, usable = disk.space(path)
     assert total >= usable > 0

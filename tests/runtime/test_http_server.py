@@ -14,7 +14,7 @@ import pytest
 from tests.certificates import Authority
 from tidelog.config.ssl import SslSettings
 from tidelog.runtime import http_server
-from tidelog.runtime.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES, HttpServer, Page
+from tidelog.runtime.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES, HttpServer, Page, _Phase
 from tidelog.runtime.tls_context import server_context
 
 PIECE = b"x" * 1000 + b"\n"
@@ -80,6 +80,11 @@ class Served:
         head, _, body = (await (await self.send(request)).answer()).partition(b"\r\n\r\n")
         status, *headers = head.decode().split("\r\n")
         return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in headers), body
+
+
+def is_receiving(served: Served) -> bool:
+    """Whether a request is not complete."""
+    return any(slot.phase is _Phase.RECEIVING for slot in served.server._slots.values())
 
 
 @asynccontextmanager
@@ -186,7 +191,7 @@ def test_whoever_goes_away_costs_nothing(caplog: pytest.LogCaptureFixture) -> No
     assert not caplog.records
 
 
-def test_a_page_that_fails_is_told_in_the_log_and_not_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_page_that_fails_is_reported_in_the_log_and_not_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(served: Served) -> None:
         status, _, body = await served.get(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n")
         assert status == 500
@@ -232,7 +237,7 @@ def test_who_asks_nothing_or_takes_nothing_is_given_up(monkeypatch: pytest.Monke
         silent = await served.connect()
         assert await silent.answer() == b""
         deaf = await served.send(b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n")
-        while served.server._exchanges:  # noqa: ASYNC110
+        while served.server._slots:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         deaf.writer.transport.abort()
 
@@ -242,7 +247,7 @@ def test_who_asks_nothing_or_takes_nothing_is_given_up(monkeypatch: pytest.Monke
 def test_half_sent_requests_shut_nobody_out() -> None:
     async def scenario(served: Served) -> None:
         halves = [await served.send(b"GET /page HTTP/1.1\r\nHost: ") for _ in range(MAX_CONNECTIONS)]
-        while len(served.server._exchanges) < MAX_CONNECTIONS:  # noqa: ASYNC110
+        while len(served.server._slots) < MAX_CONNECTIONS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert (await served.get(b"GET /page HTTP/1.0\r\n\r\n"))[0] == 200
         assert await halves[0].answer() == b"", "the oldest gave way"
@@ -257,7 +262,7 @@ def test_clients_that_take_nothing_shut_nobody_out() -> None:
 
     async def scenario(served: Served) -> None:
         deaf = [await served.send(b"GET /page HTTP/1.0\r\n\r\n") for _ in range(MAX_CONNECTIONS)]
-        while served.server._receiving or len(served.server._exchanges) < MAX_CONNECTIONS:  # noqa: ASYNC110
+        while is_receiving(served) or len(served.server._slots) < MAX_CONNECTIONS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert (await served.get(b"GET /other HTTP/1.0\r\n\r\n"))[0] == 404
         for client in deaf:
@@ -272,7 +277,7 @@ def test_clients_that_were_answered_and_stay_shut_nobody_out() -> None:
         for client in staying:
             await client.reader.read(-1)
         half = await served.send(b"GET /page HTTP/1.0\r\n")
-        while not served.server._receiving:  # noqa: ASYNC110
+        while not is_receiving(served):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         more = [await served.send(b"GET /page HTTP/1.0\r\n\r\n") for _ in range(MAX_CONNECTIONS)]
         for client in more:
@@ -287,10 +292,73 @@ def test_clients_that_were_answered_and_stay_shut_nobody_out() -> None:
     serve(scenario)
 
 
+def test_a_burst_of_connections_shuts_out_nobody_who_has_asked() -> None:
+    """Its request is there before it is accepted, and so are the connections behind it."""
+
+    async def scenario(served: Served) -> None:
+        loop, address = asyncio.get_running_loop(), ("127.0.0.1", served.server.port)
+        sockets = [
+            socket.create_connection(address) for _ in range(4 * MAX_CONNECTIONS)
+        ]  # nobody is accepted meanwhile
+        asking = sockets[2]
+        asking.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+        asking.setblocking(False)
+        answer = b""
+        while piece := await loop.sock_recv(asking, 1000):
+            answer += piece
+        assert answer.endswith(b"one\ntwo\n")
+        for each in sockets:
+            each.close()
+
+    serve(scenario)
+
+
+def test_the_host_with_the_most_connections_gives_way() -> None:
+    async def scenario(served: Served) -> None:
+        loop = asyncio.get_running_loop()
+        slow = socket.create_connection(("127.0.0.1", served.server.port), source_address=("127.0.0.2", 0))
+        while not is_receiving(served):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        halves = [await served.send(b"GET /page HTTP/1.0\r\n") for _ in range(2 * MAX_CONNECTIONS)]
+        for half in halves[: MAX_CONNECTIONS + 1]:
+            with suppress(ConnectionResetError):
+                assert await half.answer() == b"", "the oldest gave way"
+        slow.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+        slow.setblocking(False)
+        assert (await loop.sock_recv(slow, 1000)).startswith(b"HTTP/1.1 200")
+        slow.close()
+        for half in halves:
+            half.writer.transport.abort()
+
+    serve(scenario)
+
+
+def test_handshakes_that_nobody_completes_shut_nobody_out(tmp_path: Path) -> None:
+    certificate = Authority(tmp_path).sign("broker")
+    settings = SslSettings(ssl_keystore_location=str(certificate.location))
+
+    async def main() -> None:
+        server = await HttpServer.listen("127.0.0.1", 0, tls=server_context(settings))
+        await server.start({"/page": Pieces.of(b"one\n")})
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2 * MAX_CONNECTIONS)]
+        trusting = ssl.create_default_context(cafile=str(certificate.authority))
+        reader, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
+        assert len(server._slots) <= MAX_CONNECTIONS
+        writer.write(b"GET /page HTTP/1.0\r\n\r\n")
+        assert (await reader.read()).endswith(b"one\n")
+        writer.close()
+        assert await silent[0][0].read() == b"", "the oldest gave way"
+        for _, other in silent:
+            other.transport.abort()
+        await server.close()
+
+    asyncio.run(main())
+
+
 def test_a_connection_that_gives_way_at_once_is_closed() -> None:
     async def scenario(served: Served) -> None:
         crowd = await asyncio.gather(*(served.connect() for _ in range(3 * MAX_CONNECTIONS)))
-        while len(served.server._exchanges) < MAX_CONNECTIONS:  # noqa: ASYNC110
+        while len(served.server._slots) < MAX_CONNECTIONS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         for client in crowd[:MAX_CONNECTIONS]:
             with suppress(ConnectionResetError):
@@ -326,7 +394,7 @@ def test_nobody_is_answered_before_the_start_and_a_taken_address_is_an_error() -
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", server.port)
         await server.start({})
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(OSError, match="Address already in use"):
             await HttpServer.listen("127.0.0.1", server.port)
         await server.close()
 

@@ -17,3 +17,10 @@ def test_the_numbers_of_a_seed_are_those_of_randrange() -> None:
 def test_no_number_is_below_zero(limit: int) -> None:
     with pytest.raises(ValueError, match=f"no number is below {limit}"):
         SeededRandomness(7).below(limit)
+
+
+def test_numbers_that_are_taken_are_drawn_like_single_ones() -> None:
+    randomness, expected = SeededRandomness(7), random.Random(7)
+    ones, others = randomness.numbers_below(1000), randomness.numbers_below(200)
+    taken = [(next(ones), next(others), randomness.below(3)) for _ in range(100)]
+    assert taken == [(expected.randrange(1000), expected.randrange(200), expected.randrange(3)) for _ in range(100)]

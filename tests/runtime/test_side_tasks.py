@@ -1,11 +1,11 @@
-"""Tasks beside their owner: a failure is told, a cancellation is not, and nothing runs on after the end."""
+"""Tasks beside their owner: a failure is reported, a cancellation is not, and nothing runs on after the end."""
 
 import asyncio
 
 from tidelog.runtime.side_tasks import SideTasks
 
 
-def test_a_failure_is_told_and_an_end_is_not() -> None:
+def test_a_failure_is_reported_and_an_end_is_not() -> None:
     failures: list[BaseException] = []
     error = ValueError("broken")
 

@@ -129,6 +129,48 @@ def test_certificates_of_others_are_not_trusted(tmp_path: Path, certificate: Cer
     run(scenario)
 
 
+def test_expired_certificates_are_not_trusted(authority: Authority, certificate: Certificate) -> None:
+    """Neither that of a client nor that of a server."""
+    expired = ListenerTls(settings(authority.sign("expired", days=-1), ssl_client_auth="required"))
+    valid = ListenerTls(settings(certificate, ssl_client_auth="required"))
+
+    async def scenario() -> None:
+        async with Server(valid) as server:
+            with pytest.raises((OSError, AssertionError)):
+                await echo(await server.connect(expired))
+            assert server.accepted[0].frames == []
+        async with Server(expired) as server:
+            with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+                await server.connect(valid)
+
+    run(scenario)
+
+
+def test_nobody_renegotiates(certificate: Certificate) -> None:
+    """TLS 1.2: each renegotiation would cost the broker a handshake. The connection ends, and others are served."""
+    tls = ListenerTls(settings(certificate))
+
+    async def scenario() -> None:
+        async with Server(tls) as server:
+            client = await asyncio.create_subprocess_exec(
+                *("openssl", "s_client", "-tls1_2", "-connect", f"127.0.0.1:{server.listener.port}"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            assert client.stdin is not None
+            assert client.stdout is not None
+            shown = await client.stdout.readuntil(b"Verify return code")
+            client.stdin.write(b"R\n")
+            shown += await client.stdout.read()
+            await client.wait()
+            assert b"RENEGOTIATING" in shown
+            assert b"no renegotiation" in shown
+            await echo(await server.connect(tls))
+
+    run(scenario)
+
+
 def test_the_certificate_must_be_for_the_host(certificate: Certificate) -> None:
     tls = ListenerTls(settings(certificate))
     lax = ListenerTls(settings(certificate, ssl_endpoint_identification_algorithm=""))
@@ -151,6 +193,14 @@ async def _on_every_address(scenario: Callable[[], Coroutine[Any, Any, None]]) -
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(SocketNetwork, "listen", everywhere)
         await scenario()
+
+
+@pytest.mark.parametrize(("algorithm", "is_checked"), [("https", True), ("HTTPS", True), ("", False)])
+def test_names_of_hosts_are_checked_unless_it_is_empty(
+    certificate: Certificate, algorithm: str, is_checked: bool
+) -> None:
+    context = client_context(settings(certificate, ssl_endpoint_identification_algorithm=algorithm))
+    assert context.check_hostname is is_checked
 
 
 def test_a_changed_file_is_used_for_new_connections(tmp_path: Path) -> None:

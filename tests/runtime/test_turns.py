@@ -168,13 +168,13 @@ def test_coroutines_that_wait_go_on_one_by_one() -> None:
 def test_work_that_fails_does_not_take_the_turn_of_others() -> None:
     async def scenario() -> None:
         day = Day()
-        told: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
         day.turns.queue(lambda: 1 // 0)
         day.turns.queue(day.work("another"))
         await asyncio.sleep(0)
         assert day.done == ["another"]
-        assert isinstance(told[0], ZeroDivisionError)
+        assert isinstance(reported[0], ZeroDivisionError)
 
     run(scenario)
 

@@ -187,19 +187,19 @@ class Note:
 
     def __init__(self, waiting: Purgatory, own: Watchers, levels: dict[Watchers, int]) -> None:
         self.waiting, self.own, self.levels = waiting, own, levels
-        self.told = 0
+        self.notified = 0
 
     @property
     def is_waiting(self) -> bool:
         return bool(self.own.operations)
 
     def on_changed(self) -> None:
-        self.told += 1
+        self.notified += 1
         self.levels[self.own] += 1
         self.waiting.changed(self.own)
 
 
-def test_an_observer_is_told_of_every_change_and_stays() -> None:
+def test_an_observer_learns_of_every_change_and_stays() -> None:
     async def scenario() -> None:
         waiting, watchers, own = purgatory(), Watchers(), Watchers()
         note = Note(waiting, own, {own: 0})
@@ -209,19 +209,19 @@ def test_an_observer_is_told_of_every_change_and_stays() -> None:
         for expected in (1, 2):
             waiting.changed(watchers)
             waiting.changed(watchers)
-            assert note.told == expected - 1
+            assert note.notified == expected - 1
             await asyncio.sleep(0.01)
-            assert note.told == expected
+            assert note.notified == expected
         del watchers.observers[note]
         waiting.changed(watchers)
         await asyncio.sleep(0.01)
-        assert note.told == 2
+        assert note.notified == 2
         assert waiting.size == 0
 
     run_virtually(scenario())
 
 
-def test_observers_are_told_before_operations_are_asked_and_their_own_keys_in_the_same_turn() -> None:
+def test_observers_are_called_before_operations_are_asked_and_their_own_keys_in_the_same_turn() -> None:
     async def scenario() -> None:
         waiting, watchers, own = purgatory(), Watchers(), Watchers()
         levels = {own: 0, watchers: 0}

@@ -125,6 +125,16 @@ def test_unsigned_tokens_where_they_are_allowed() -> None:
 
 def test_a_token_of_deep_brackets_is_refused() -> None:
     header = base64.urlsafe_b64encode(b"[" * 100_000).decode().rstrip("=")
-    validator = SignedTokenValidator(ClaimRules())
     with pytest.raises(InvalidToken):
-        validator.validate(f"{header[:60_000]}.e30.AA", 0)
+        SignedTokenValidator(ClaimRules()).validate(f"{header[:60_000]}.e30.AA", 0)
+
+
+def test_a_signed_token_with_deep_claims_is_refused() -> None:
+    """Of an issuer that signs whatever it is sent."""
+    header = json.dumps({"alg": "ES256", "kid": "one"}).encode()
+    claims = b'{"sub":' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+    parts = b".".join(base64.urlsafe_b64encode(each).rstrip(b"=") for each in (header, claims))
+    signature = jwt.algorithms.ECAlgorithm(jwt.algorithms.ECAlgorithm.SHA256).sign(parts, KEY)
+    token = b".".join((parts, base64.urlsafe_b64encode(signature).rstrip(b"="))).decode()
+    with pytest.raises(InvalidToken):
+        validator().validate(token, NOW_MS)

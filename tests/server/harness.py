@@ -40,7 +40,7 @@ PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 
 
-class World:
+class Harness:
     """What survives a broker: its disk and the store. Brokers can be started in it one after another."""
 
     def __init__(self) -> None:
@@ -232,12 +232,12 @@ def fetch_request(
     )
 
 
-def with_broker(scenario: Callable[[World, Client], Awaitable[None]], **settings: object) -> None:
+def with_broker(scenario: Callable[[Harness, Client], Awaitable[None]], **settings: object) -> None:
     """Run a scenario with one broker and one client."""
 
     async def main() -> None:
-        world = World()
-        async with world.broker(**settings):
-            await scenario(world, await world.connect())
+        harness = Harness()
+        async with harness.broker(**settings):
+            await scenario(harness, await harness.connect())
 
     run_virtually(main())

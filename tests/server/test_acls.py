@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import SecurityDisabled
 from tidelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from tidelog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
@@ -13,7 +13,7 @@ VERSIONS = range(1, 4)
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_there_are_no_access_controls_to_describe(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         request = DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1)
         response = await client.ask(request, version, DescribeAclsResponse)
         assert (response.error_code, response.resources) == (SecurityDisabled.code, [])
@@ -24,7 +24,7 @@ def test_there_are_no_access_controls_to_describe(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_access_control_is_refused(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         wanted = AclCreation(
             resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_forwarding import others
 from tidelog.client.network.connection import ClientConnection
 from tidelog.errors import (
@@ -53,7 +53,7 @@ def codes(response: AlterPartitionReassignmentsResponse) -> list[int]:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_every_request_has_its_own_answer(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=5)
         asked = request("t", [0], None, [], [0, 0], [7], [0])
         response = await client.ask(asked, version, AlterPartitionReassignmentsResponse)
@@ -72,7 +72,7 @@ def test_every_request_has_its_own_answer(version: int) -> None:
 
 
 def test_nothing_asked_nothing_done() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         response = await client.ask(AlterPartitionReassignmentsRequest(), 1, AlterPartitionReassignmentsResponse)
         assert codes(response) == []
 

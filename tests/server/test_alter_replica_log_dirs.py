@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_configs import SET, THIS_BROKER, change
 from tests.server.test_describe_log_dirs import describe
-from tidelog.errors import InvalidTopic, KafkaStorageError, LogDirNotFound, ReplicaNotAvailable
+from tidelog.errors import InvalidTopic, KafkaStorageError, LogDirNotFound, UnknownTopicOrPartition
 from tidelog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirPartitionResult,
@@ -51,14 +51,14 @@ def logs_in(results: list[DescribeLogDirsResult]) -> dict[str, list[tuple[str, i
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_replica_moves_and_keeps_its_records(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await client.produce("t", b"x" * 100)
         assert await alter(client, "/b", version) == 0
         await asyncio.sleep(1)
         assert logs_in(await describe(client, None)) == {"/a": [], "/b": [("t", 0, False)]}
         await client.produce("t", b"y")
-        assert world.disk.size("/b/t-0/00000000000000000000.log") > 200
+        assert harness.disk.size("/b/t-0/00000000000000000000.log") > 200
 
     with_broker(scenario, log_dirs=("/a", "/b"))
 
@@ -68,7 +68,7 @@ def test_a_topic_name_without_room_for_a_future_log_is_refused_and_the_log_says_
 ) -> None:
     """Apache Kafka 4.3 answers the same from 214 characters on."""
 
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("x" * 244)
         await client.create_topic("x" * 245)
         assert await alter(client, "/b", topic="x" * 244) == 0
@@ -81,10 +81,10 @@ def test_a_topic_name_without_room_for_a_future_log_is_refused_and_the_log_says_
 
 def test_a_future_log_has_a_lag_and_no_log_end() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(log_dirs=("/a", "/b")) as broker:
+        harness = Harness()
+        async with harness.broker(log_dirs=("/a", "/b")) as broker:
             broker._services.alter_log_dirs.quota = NothingAllowed()
-            client = await world.connect()
+            client = await harness.connect()
             await client.create_topic("t")
             for _ in range(3):
                 await client.produce("t", b"x")
@@ -99,12 +99,13 @@ def test_a_future_log_has_a_lag_and_no_log_end() -> None:
 
 
 def test_errors() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert await alter(client, "/elsewhere") == LogDirNotFound.code
-        assert await alter(client, "/b", topic="missing") == ReplicaNotAvailable.code
-        assert await alter(client, "/b", partition=7) == ReplicaNotAvailable.code
-        world.disk.inject(errno.EIO, "/b")
+        assert await alter(client, "/b", topic="missing") == UnknownTopicOrPartition.code
+        assert await alter(client, "/b", partition=7) == UnknownTopicOrPartition.code
+        assert await alter(client, "/b", partition=-1) == UnknownTopicOrPartition.code
+        harness.disk.inject(errno.EIO, "/b")
         await alter(client, "/b")
         await asyncio.sleep(1)
         assert await alter(client, "/b") == KafkaStorageError.code
@@ -118,25 +119,37 @@ def test_errors() -> None:
 def test_a_log_dir_chosen_before_the_topic_is_created_gets_its_log() -> None:
     """As kafka-reassign-partitions does it: first the directory, then the replica."""
 
-    async def scenario(world: World, client: Client) -> None:
-        assert await alter(client, "/b") == ReplicaNotAvailable.code
+    async def scenario(harness: Harness, client: Client) -> None:
+        assert await alter(client, "/b") == UnknownTopicOrPartition.code
         await client.create_topic("t")
         assert logs_in(await describe(client, None)) == {"/a": [], "/b": [("t", 0, False)]}
 
     with_broker(scenario, log_dirs=("/a", "/b"))
 
 
+def test_a_partition_that_is_named_twice_is_answered_once_and_goes_to_the_last_log_dir() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
+        await client.create_topic("t")
+        dirs = [AlterReplicaLogDir(path, [AlterReplicaLogDirTopic("t", [0, 0])]) for path in ("/a", "/b", "/c")]
+        response = await client.ask(AlterReplicaLogDirsRequest(dirs=dirs), 2, AlterReplicaLogDirsResponse)
+        assert response.results[0].partitions == [AlterReplicaLogDirPartitionResult(partition_index=0, error_code=0)]
+        await asyncio.sleep(1)
+        assert logs_in(await describe(client, None)) == {"/a": [], "/b": [], "/c": [("t", 0, False)]}
+
+    with_broker(scenario, log_dirs=("/a", "/b", "/c"))
+
+
 def test_no_new_cluster_begins_while_log_dirs_cannot_be_read() -> None:
     """With a new cluster id all other brokers would be foreign (seed 483: the store was lost, and disks failed)."""
 
     async def main() -> None:
-        world = World()
-        fault = world.disk.inject(errno.EIO, "/b")
+        harness = Harness()
+        fault = harness.disk.inject(errno.EIO, "/b")
         with pytest.raises(CannotStart, match="log dirs cannot be read: /b"):
-            async with world.broker(log_dirs=("/a", "/b")):
+            async with harness.broker(log_dirs=("/a", "/b")):
                 pass
-        world.disk.faults.remove(fault)
-        async with world.broker(log_dirs=("/a", "/b")):
+        harness.disk.faults.remove(fault)
+        async with harness.broker(log_dirs=("/a", "/b")):
             pass
 
     run_virtually(main())
@@ -144,23 +157,23 @@ def test_no_new_cluster_begins_while_log_dirs_cannot_be_read() -> None:
 
 def test_a_broker_starts_without_a_log_dir_that_cannot_be_read() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(log_dirs=("/a", "/b")):
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker(log_dirs=("/a", "/b")):
+            client = await harness.connect()
             await client.create_topic("t", partitions=2)
             for index in range(2):
                 await client.produce("t", b"x", partition=index)
-        fault = world.disk.inject(errno.EACCES, "/b")
-        async with world.broker(log_dirs=("/a", "/b")) as broker:
+        fault = harness.disk.inject(errno.EACCES, "/b")
+        async with harness.broker(log_dirs=("/a", "/b")) as broker:
             await asyncio.sleep(1)
-            client = await world.connect()
+            client = await harness.connect()
             await client.produce("t", b"y", partition=0)
             results = {each.log_dir: each for each in await describe(client, None)}
             assert (results["/a"].error_code, results["/b"].error_code) == (0, KafkaStorageError.code)
             assert "Permission denied" in results["/b"].offline_reason
             assert broker.statistics().offline_partitions == 1
-        world.disk.faults.remove(fault)
-        async with world.broker(log_dirs=("/a", "/b")) as broker:
+        harness.disk.faults.remove(fault)
+        async with harness.broker(log_dirs=("/a", "/b")) as broker:
             await asyncio.sleep(1)
             assert broker.statistics().offline_partitions == 0
             assert broker.replicas.get("t", 1).log.log_end_offset == 1
@@ -170,11 +183,11 @@ def test_a_broker_starts_without_a_log_dir_that_cannot_be_read() -> None:
 
 def test_a_move_takes_the_time_that_its_rate_demands() -> None:
     async def main() -> None:
-        world, name = World(), "replica.alter.log.dirs.io.max.bytes.per.second"
-        async with world.broker(log_dirs=("/a", "/b")) as broker:
+        harness, name = Harness(), "replica.alter.log.dirs.io.max.bytes.per.second"
+        async with harness.broker(log_dirs=("/a", "/b")) as broker:
             services = broker._services
             services.alter_log_dirs.copy_bytes = 1000
-            client = await world.connect()
+            client = await harness.connect()
             await client.create_topic("t")
             for _ in range(50):
                 await client.produce("t", b"x" * 900)
@@ -208,7 +221,7 @@ def test_a_request_of_very_many_moves_is_answered_in_slices(monkeypatch: pytest.
 
     monkeypatch.setattr(alter_replica_log_dirs, "AlterReplicaLogDirPartitionResult", counted)
 
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         turns = asyncio.create_task(count_turns())
         dirs = [AlterReplicaLogDir("/nowhere", [AlterReplicaLogDirTopic("t", range(200))])]
         response = await client.ask(AlterReplicaLogDirsRequest(dirs=dirs), 2, AlterReplicaLogDirsResponse)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from compat.answers.permission_requests import QUESTIONS, Names
-from tests.server.harness import Client, World, batch_of, produce_request
+from tests.server.harness import Client, Harness, batch_of, produce_request
 from tidelog.authorization.acls import Operation, PatternType, Permission, ResourceType
 from tidelog.config.authorization import ACL_AUTHORIZER, STANDARD_AUTHORIZER
 from tidelog.protocol.apis import API_KEYS, APIS
@@ -47,7 +47,7 @@ DENIALS = {TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TRANSACTION_DENIED}
 class Guarded:
     """A broker with an authorizer: an administrator who may do everything, and Alice, who may do nothing yet."""
 
-    world: World
+    harness: Harness
     broker: Broker
     admin: Client
     alice: Client
@@ -66,9 +66,9 @@ class Guarded:
         assert [result.error_code for result in response.results] == [0], response
 
 
-async def connect_as(world: World, broker: Broker, name: str) -> Client:
+async def connect_as(harness: Harness, broker: Broker, name: str) -> Client:
     earlier = set(broker.acceptor.registry._connections)
-    client = await world.connect()
+    client = await harness.connect()
     (connection,) = set(broker.acceptor.registry._connections) - earlier
     connection.session.authenticate(Principal(USER, name))
     return client
@@ -84,10 +84,10 @@ def with_authorizer(scenario: Callable[[Guarded], Awaitable[None]], **settings: 
     }
 
     async def main() -> None:
-        world = World()
-        async with world.broker(**values) as broker:
-            admin = await connect_as(world, broker, "admin")
-            await scenario(Guarded(world, broker, admin, await connect_as(world, broker, "alice")))
+        harness = Harness()
+        async with harness.broker(**values) as broker:
+            admin = await connect_as(harness, broker, "admin")
+            await scenario(Guarded(harness, broker, admin, await connect_as(harness, broker, "alice")))
 
     run_virtually(main())
 
@@ -286,7 +286,7 @@ def test_topics_are_created_on_demand_only_with_permission() -> None:
     with_authorizer(scenario)
 
 
-def test_names_of_topics_that_may_not_be_described_are_not_told() -> None:
+def test_names_of_topics_that_may_not_be_described_are_not_revealed() -> None:
     async def scenario(guarded: Guarded) -> None:
         await guarded.admin.create_topic("secret")
         topic_id = guarded.broker.cluster.image.topics["secret"].topic_id
@@ -303,7 +303,7 @@ def test_names_of_topics_that_may_not_be_described_are_not_told() -> None:
     with_authorizer(scenario)
 
 
-def test_configs_of_a_new_topic_are_told_only_with_permission() -> None:
+def test_configs_of_a_new_topic_are_returned_only_with_permission() -> None:
     async def scenario(guarded: Guarded) -> None:
         await guarded.allow(Operation.CREATE, ResourceType.CLUSTER, "kafka-cluster")
         topic = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
@@ -380,15 +380,15 @@ def test_codes_that_do_not_exist_close_the_connection() -> None:
 
 def test_rules_survive_a_restart_and_are_those_of_kafka_in_the_store() -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:admin;User:ANONYMOUS"}
-        async with world.broker(**settings) as broker:
-            admin = await connect_as(world, broker, "admin")
-            guarded = Guarded(world, broker, admin, admin)
+        async with harness.broker(**settings) as broker:
+            admin = await connect_as(harness, broker, "admin")
+            guarded = Guarded(harness, broker, admin, admin)
             await admin.create_topic("orders")
             await guarded.allow(Operation.WRITE, ResourceType.TOPIC, "orders")
             await guarded.allow(Operation.READ, ResourceType.TRANSACTIONAL_ID, "tx", pattern=PatternType.PREFIXED)
-            store = world.stores[-1]
+            store = harness.stores[-1]
             assert (await store.get("/kafka-acl/Topic/orders")).data == (
                 b'{"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow","operation":"Write","host":"*"}]}'
             )
@@ -397,8 +397,8 @@ def test_rules_survive_a_restart_and_are_those_of_kafka_in_the_store() -> None:
             assert (await store.get("/kafka-acl-extended-changes/acl_changes_0000000000")).data == (
                 b'{"version":1,"resourceType":"TRANSACTIONAL_ID","name":"tx","patternType":"PREFIXED"}'
             )
-        async with world.broker(**settings) as broker:
-            alice = await connect_as(world, broker, "alice")
+        async with harness.broker(**settings) as broker:
+            alice = await connect_as(harness, broker, "alice")
             assert (await alice.produce("orders", b"a")).error_code == 0
 
     run_virtually(main())
@@ -406,17 +406,17 @@ def test_rules_survive_a_restart_and_are_those_of_kafka_in_the_store() -> None:
 
 def test_rules_that_cannot_be_read_deny_everybody() -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:admin;User:ANONYMOUS"}
-        async with world.broker(**settings) as broker:
-            admin = await connect_as(world, broker, "admin")
+        async with harness.broker(**settings) as broker:
+            admin = await connect_as(harness, broker, "admin")
             await admin.create_topic("orders")
-            await Guarded(world, broker, admin, admin).allow(Operation.WRITE, ResourceType.TOPIC, "*")
-            await world.stores[-1].create("/kafka-acl/Topic/orders", b'{"version":2}')
-        async with world.broker(**settings) as broker:
-            alice = await connect_as(world, broker, "alice")
+            await Guarded(harness, broker, admin, admin).allow(Operation.WRITE, ResourceType.TOPIC, "*")
+            await harness.stores[-1].create("/kafka-acl/Topic/orders", b'{"version":2}')
+        async with harness.broker(**settings) as broker:
+            alice = await connect_as(harness, broker, "alice")
             assert (await alice.produce("orders", b"a")).error_code == TOPIC_DENIED
-            admin = await connect_as(world, broker, "admin")
+            admin = await connect_as(harness, broker, "admin")
             creation = AclCreation(2, "orders", 3, "User:alice", "*", 4, 3)
             response = await admin.ask(CreateAclsRequest(creations=[creation]), 3, CreateAclsResponse)
             assert [result.error_code for result in response.results] == [42]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_group_offsets import TOPIC, prepare, wait_for_coordinator
 from tidelog.errors import NO_ERROR, InvalidGroupId, InvalidSessionTimeout, MemberIdRequired, UnknownMemberId
 from tidelog.protocol.messages.consumer_group_heartbeat import (
@@ -55,7 +55,7 @@ def leaving(member_id: str, *, group_id: str = GROUP) -> LeaveGroupRequest:
 
 @pytest.mark.parametrize("version", range(10))
 def test_member_joins_syncs_lives_and_leaves(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         response = await joined(client, version)
         member_id = response.member_id
@@ -78,8 +78,8 @@ def test_member_joins_syncs_lives_and_leaves(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_refusals_are_told_in_every_version(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_rejections_have_their_error_in_every_version(version: int) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         for request, code in (
             (joining(group_id=""), InvalidGroupId.code),
@@ -99,8 +99,8 @@ def test_refusals_are_told_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [6, 7, 9])
-def test_an_empty_name_of_a_protocol_is_told_as_none_where_that_can_be_told(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_an_empty_name_of_a_protocol_is_returned_as_none_where_versions_can(version: int) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         request = joining()
         request.group_instance_id = "static"
@@ -113,7 +113,7 @@ def test_an_empty_name_of_a_protocol_is_told_as_none_where_that_can_be_told(vers
 
 @pytest.mark.parametrize("version", [4, 6, 7, 9])
 def test_a_consumer_group_gives_ids_as_a_classic_one_does(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         member = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
@@ -133,14 +133,14 @@ def test_a_consumer_group_gives_ids_as_a_classic_one_does(version: int) -> None:
 
 def test_generation_outlives_its_broker() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await prepare(client)
             member_id = (await joined(client, 9)).member_id
             await client.ask(syncing(member_id, 1, member_id), 5, SyncGroupResponse)
-        async with world.broker():
-            client = await world.connect()
+        async with harness.broker():
+            client = await harness.connect()
             await wait_for_coordinator(client)
             synced = await client.ask(syncing(member_id, 1), 5, SyncGroupResponse)
             assert synced.assignment == f"for {member_id}".encode()
@@ -149,11 +149,11 @@ def test_generation_outlives_its_broker() -> None:
 
 
 def test_silent_member_is_replaced_by_the_one_that_waits() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         first = await joined(client, 9)
         await client.ask(syncing(first.member_id, 1, first.member_id), 5, SyncGroupResponse)
-        other = await world.connect("other")
+        other = await harness.connect("other")
         second = await joined(other, 9)
         assert (second.generation_id, second.leader) == (2, second.member_id)
 

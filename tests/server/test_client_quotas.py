@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, fetch_request, produce_request, with_broker
+from tests.server.harness import Client, Harness, batch_of, fetch_request, produce_request, with_broker
 from tests.server.test_authorization import connect_as
 from tidelog.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -55,7 +55,7 @@ async def describe(
 
 
 def test_quotas_are_set_described_and_removed() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert await alter(client, {"user": "alice"}, producer_byte_rate=1024, request_percentage=12.5) == 0
         assert await alter(client, {"user": "alice", "client-id": None}, consumer_byte_rate=5) == 0
         assert await alter(client, {"ip": "10.0.0.1"}, connection_creation_rate=7) == 0
@@ -70,7 +70,7 @@ def test_quotas_are_set_described_and_removed() -> None:
         assert len(await describe(client, ComponentData("ip", 2, None))) == 1
         assert await alter(client, {"user": "alice"}, producer_byte_rate=None, request_percentage=None) == 0
         assert len(await describe(client, ComponentData("user", 2, None))) == 1
-        store = world.stores[-1]
+        store = harness.stores[-1]
         assert (await store.get("/config/users/alice/clients/<default>")).data == (
             b'{"version":1,"config":{"consumer_byte_rate":"5"}}'
         )
@@ -92,7 +92,7 @@ def test_quotas_are_set_described_and_removed() -> None:
     ],
 )
 def test_a_quota_that_cannot_be_is_refused(parts: dict[str, str | None], quotas: dict[str, float]) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert await alter(client, parts, **quotas) == INVALID
         assert await describe(client) == {}
 
@@ -109,7 +109,7 @@ def test_a_quota_that_cannot_be_is_refused(parts: dict[str, str | None], quotas:
     ],
 )
 def test_a_filter_that_cannot_be_is_refused(component: ComponentData) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         request = DescribeClientQuotasRequest(components=[component])
         response = await client.ask(request, 1, DescribeClientQuotasResponse)
         assert (response.error_code, response.entries) == (INVALID, None)
@@ -117,44 +117,44 @@ def test_a_filter_that_cannot_be_is_refused(component: ComponentData) -> None:
     with_broker(scenario)
 
 
-def test_a_producer_above_its_quota_is_told_so_and_muted_for_that_time() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_a_producer_above_its_quota_gets_the_throttle_time_and_is_muted_for_it() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await alter(client, {"client-id": "test"}, producer_byte_rate=KB)
         request = produce_request("t", batch_of(b"x" * 20 * KB))
-        began_s = world.clock.monotonic()
+        began_s = harness.clock.monotonic()
         response = await client.ask(request, 9, ProduceResponse)
         assert response.responses[0].partition_responses[0].error_code == 0
         assert 9_000 < response.throttle_time_ms < 12_000
-        assert world.clock.monotonic() - began_s < 1
+        assert harness.clock.monotonic() - began_s < 1
         await client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
-        waited_s = world.clock.monotonic() - began_s
+        waited_s = harness.clock.monotonic() - began_s
         assert waited_s == pytest.approx(response.throttle_time_ms / 1000, abs=0.1)
-        other = await world.connect("other")
+        other = await harness.connect("other")
         assert (await other.ask(request, 9, ProduceResponse)).throttle_time_ms == 0
 
     with_broker(scenario)
 
 
 def test_a_producer_with_acks_0_is_muted_too() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await alter(client, {"client-id": None}, producer_byte_rate=KB)
         client.start(produce_request("t", batch_of(b"x" * 20 * KB), acks=0), 9)
-        began_s = world.clock.monotonic()
+        began_s = harness.clock.monotonic()
         await client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
-        assert world.clock.monotonic() - began_s > 9
+        assert harness.clock.monotonic() - began_s > 9
 
     with_broker(scenario)
 
 
 def test_a_consumer_reads_at_the_rate_of_its_quota() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         for _ in range(30):
             await client.produce("t", b"x" * KB)
         await alter(client, {"user": None}, consumer_byte_rate=KB)
-        began_s, offset, throttled = world.clock.monotonic(), 0, 0
+        began_s, offset, throttled = harness.clock.monotonic(), 0, 0
         while offset < 30:
             response = await client.ask(fetch_request("t", offset, max_wait_ms=0), 12, FetchResponse)
             data = response.responses[0].partitions[0]
@@ -162,13 +162,13 @@ def test_a_consumer_reads_at_the_rate_of_its_quota() -> None:
             throttled += response.throttle_time_ms > 0
             offset += len(data.records or b"") // KB
         assert throttled > 0
-        assert world.clock.monotonic() - began_s > 15
+        assert harness.clock.monotonic() - began_s > 15
 
     with_broker(scenario)
 
 
 def test_the_rate_of_changed_partitions_is_strict_for_new_clients_and_a_pause_for_old_ones() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await alter(client, {"client-id": None}, controller_mutation_rate=1)
 
         async def create(name: str, version: int, partitions: int) -> tuple[int, int]:
@@ -189,16 +189,16 @@ def test_the_rate_of_changed_partitions_is_strict_for_new_clients_and_a_pause_fo
 
 def test_quotas_belong_to_the_user_of_the_connection_and_survive_a_restart() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            alice = await connect_as(world, broker, "alice")
+        harness = Harness()
+        async with harness.broker() as broker:
+            alice = await connect_as(harness, broker, "alice")
             await alice.create_topic("t")
             await alter(alice, {"user": "alice"}, producer_byte_rate=KB)
-        async with world.broker() as broker:
+        async with harness.broker() as broker:
             await asyncio.sleep(1)
             request = produce_request("t", batch_of(b"x" * 20 * KB))
             for name, is_throttled in (("alice", True), ("bob", False)):
-                client = await connect_as(world, broker, name)
+                client = await connect_as(harness, broker, name)
                 response = await client.ask(request, 9, ProduceResponse)
                 assert (response.throttle_time_ms > 0) is is_throttled
 
@@ -206,14 +206,14 @@ def test_quotas_belong_to_the_user_of_the_connection_and_survive_a_restart() -> 
 
 
 def test_an_address_that_connects_too_often_is_kept_waiting_and_closed() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await alter(client, {"ip": None}, connection_creation_rate=1)
-        world_clients = [await world.connect(str(number)) for number in range(11)]
-        assert not any(each.closed_because for each in world_clients)
+        harness_clients = [await harness.connect(str(number)) for number in range(11)]
+        assert not any(each.closed_because for each in harness_clients)
         await asyncio.sleep(2)
-        assert [bool(each.closed_because) for each in world_clients] == [False] * 10 + [True]
+        assert [bool(each.closed_because) for each in harness_clients] == [False] * 10 + [True]
         await asyncio.sleep(20)
-        late = await world.connect("late")
+        late = await harness.connect("late")
         await late.ask(MetadataRequest(topics=None), 12, MetadataResponse)
 
     with_broker(scenario)
@@ -228,28 +228,28 @@ def test_an_address_that_connects_too_often_is_kept_waiting_and_closed() -> None
 )
 def test_new_connections_of_a_broker_or_listener_wait_for_their_turn(limit: dict[str, object]) -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         listeners = ("CLIENTS://127.0.0.1:9092", "BROKERS://127.0.0.1:9093")
-        async with world.broker(
+        async with harness.broker(
             listeners=listeners,
             listener_security_protocol_map="CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
             inter_broker_listener_name="BROKERS",
             **limit,
         ):
-            clients = [await world.connect(str(number)) for number in range(12)]
-            began_s = world.clock.monotonic()
+            clients = [await harness.connect(str(number)) for number in range(12)]
+            began_s = harness.clock.monotonic()
             for each in clients:
                 await each.ask(MetadataRequest(topics=None), 12, MetadataResponse)
-            assert 1 < world.clock.monotonic() - began_s < 4
+            assert 1 < harness.clock.monotonic() - began_s < 4
 
     run_virtually(main())
 
 
 def test_a_client_that_names_itself_like_a_broker_has_quotas() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await alter(client, {"user": None}, producer_byte_rate=KB)
-        disguised = await world.connect(f"{CLIENT_ID_PREFIX}1")
+        disguised = await harness.connect(f"{CLIENT_ID_PREFIX}1")
         response = await disguised.ask(produce_request("t", batch_of(b"x" * 20 * KB)), 9, ProduceResponse)
         assert response.throttle_time_ms > 0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_client_quotas import alter, describe
 from tests.server.test_sasl import SETTINGS as SASL_SETTINGS
 from tests.server.test_sasl import authenticate, handshake, log_in
@@ -36,8 +36,8 @@ SETTLED_S = 2.0
 TWO_DIRS: tuple[str, ...] = ("/a", "/b")
 
 
-def noted(world: World, directory: str = "/logs") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(world.disk.read_file(f"{directory}/cluster.backup"))
+def noted(harness: Harness, directory: str = "/logs") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(harness.disk.read_file(f"{directory}/cluster.backup"))
     return found
 
 
@@ -47,32 +47,32 @@ async def new_producer_id(client: Client) -> int:
 
 
 def test_topics_and_their_settings_are_noted_soon_after_they_change() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("orders", retention_ms="1000")
         await asyncio.sleep(SETTLED_S)
-        content = noted(world)
+        content = noted(harness)
         assert (content["members"], content["topic_configs"]) == ([0], {"orders": {"retention.ms": "1000"}})
 
     with_broker(scenario)
 
 
 def test_producer_ids_are_noted_before_they_are_given() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert await new_producer_id(client) == 0
-        assert noted(world)["last_producer_id"] == 999
+        assert noted(harness)["last_producer_id"] == 999
 
     with_broker(scenario)
 
 
 def test_a_stop_leaves_nothing_to_be_noted() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("first")
             await asyncio.sleep(SETTLED_S)
             await client.create_topic("second")
-        assert set(noted(world)["topic_configs"]) == {"first", "second"}
+        assert set(noted(harness)["topic_configs"]) == {"first", "second"}
 
     run_virtually(main())
 
@@ -81,9 +81,9 @@ def test_a_stop_waits_for_a_backup_that_is_being_written() -> None:
     """The store may take a while to count the change: a stop in that time must not leave the backup unwritten."""
 
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("first")
             await asyncio.sleep(SETTLED_S)
             count = broker._backup.increment_change_counter
@@ -96,27 +96,27 @@ def test_a_stop_waits_for_a_backup_that_is_being_written() -> None:
             await client.create_topic("second")
             await asyncio.sleep(0.5)
             assert not broker._backup._is_stale.is_set()
-            assert set(noted(world)["topic_configs"]) == {"first"}
-        assert set(noted(world)["topic_configs"]) == {"first", "second"}
+            assert set(noted(harness)["topic_configs"]) == {"first"}
+        assert set(noted(harness)["topic_configs"]) == {"first", "second"}
 
     run_virtually(main())
 
 
 def test_every_log_directory_has_it_and_one_that_lacks_it_is_missed() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(log_dirs=TWO_DIRS):
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker(log_dirs=TWO_DIRS):
+            client = await harness.connect()
             await client.create_topic("orders", partitions=2)
             await client.produce("orders", b"one")
             await asyncio.sleep(SETTLED_S)
-            assert noted(world, "/a") == noted(world, "/b")
-        world.store_state = MemoryStoreState()
-        world.disk.remove_tree("/b")
+            assert noted(harness, "/a") == noted(harness, "/b")
+        harness.store_state = MemoryStoreState()
+        harness.disk.remove_tree("/b")
         with pytest.raises(CannotStart, match="broker 0 held replicas, and /b is new"):
-            await world.start(log_dirs=TWO_DIRS)
-        async with world.broker(log_dirs=TWO_DIRS, unclean_takeover_enable=True):
-            client = await world.connect()
+            await harness.start(log_dirs=TWO_DIRS)
+        async with harness.broker(log_dirs=TWO_DIRS, unclean_takeover_enable=True):
+            client = await harness.connect()
             response = await client.ask(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
             assert (response.suspension, response.stray_logs) == ("", [])
 
@@ -127,12 +127,12 @@ def test_a_log_directory_that_was_added_and_has_its_backup_is_no_longer_new() ->
     """Seed 172420: a takeover after the loss of the store still took it for one that replaced another."""
 
     async def main() -> None:
-        world = World()
-        async with world.broker(log_dirs=TWO_DIRS[:1]):
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker(log_dirs=TWO_DIRS[:1]):
+            client = await harness.connect()
             await client.create_topic("orders")
             await asyncio.sleep(SETTLED_S)
-        async with world.broker(log_dirs=TWO_DIRS) as broker:
+        async with harness.broker(log_dirs=TWO_DIRS) as broker:
             await asyncio.sleep(SETTLED_S)
             assert broker._backup.directories_without == []
 
@@ -141,15 +141,15 @@ def test_a_log_directory_that_was_added_and_has_its_backup_is_no_longer_new() ->
 
 def test_a_damaged_file_is_written_anew() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("orders")
             await asyncio.sleep(SETTLED_S)
-        world.disk.write_file_atomically("/logs/cluster.backup", b"{")
-        async with world.broker():
+        harness.disk.write_file_atomically("/logs/cluster.backup", b"{")
+        async with harness.broker():
             await asyncio.sleep(SETTLED_S)
-        assert noted(world)["members"] == [0]
+        assert noted(harness)["members"] == [0]
 
     run_virtually(main())
 
@@ -158,19 +158,19 @@ def test_a_backup_that_cannot_be_read_for_lack_of_descriptors_is_not_taken_for_m
     """Seed 162667: a takeover took the log directories for new ones, and rewrote the backup without its ids."""
 
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("orders")
             await asyncio.sleep(SETTLED_S)
-        before = noted(world)
-        world.disk.faults.append(Fault(errno.EMFILE, "/logs/cluster.backup", ("read_file",)))
+        before = noted(harness)
+        harness.disk.faults.append(Fault(errno.EMFILE, "/logs/cluster.backup", ("read_file",)))
         with pytest.raises(CannotStart, match="Too many open files; free some"):
-            await world.start()
-        world.disk.faults.clear()
-        assert noted(world) == before
-        async with world.broker():
-            assert noted(world)["members"] == [0]
+            await harness.start()
+        harness.disk.faults.clear()
+        assert noted(harness) == before
+        async with harness.broker():
+            assert noted(harness)["members"] == [0]
 
     run_virtually(main())
 
@@ -179,17 +179,17 @@ def test_a_log_directory_that_never_got_its_backup_is_not_taken_for_a_new_one() 
     """The broker dies after the first of two writes. The backup of the other directory names both."""
 
     async def main() -> None:
-        world = World()
-        async with world.broker(log_dirs=TWO_DIRS):
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker(log_dirs=TWO_DIRS):
+            client = await harness.connect()
             await client.create_topic("orders", partitions=2)
             await client.produce("orders", b"one")
             await asyncio.sleep(SETTLED_S)
-        world.store_state = MemoryStoreState()
-        world.disk.remove("/b/cluster.backup")
-        async with world.broker(log_dirs=TWO_DIRS):
-            client = await world.connect()
-            assert noted(world, "/b") == noted(world, "/a")
+        harness.store_state = MemoryStoreState()
+        harness.disk.remove("/b/cluster.backup")
+        async with harness.broker(log_dirs=TWO_DIRS):
+            client = await harness.connect()
+            assert noted(harness, "/b") == noted(harness, "/a")
 
     run_virtually(main())
 
@@ -203,9 +203,9 @@ SECURED: dict[str, object] = {
 
 def test_users_quotas_and_permissions_survive_the_loss_of_the_store() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(**SECURED):
-            admin = await logged_in(world, "broker", "hunter2")
+        harness = Harness()
+        async with harness.broker(**SECURED):
+            admin = await logged_in(harness, "broker", "hunter2")
             await admin.create_topic("orders")
             salted = SHA_256.derive("secret", b"salt", 8192)
             added = ScramCredentialUpsertion("al/ice", 1, 8192, b"salt", salted)
@@ -220,18 +220,18 @@ def test_users_quotas_and_permissions_survive_the_loss_of_the_store() -> None:
             for parts in entities:
                 key = "connection_creation_rate" if "ip" in parts else "producer_byte_rate"
                 assert await alter(admin, parts, **{key: 1000}) == 0
-            quotas, salt = await describe(admin), await salt_of(world, "nobody")
+            quotas, salt = await describe(admin), await salt_of(harness, "nobody")
             await asyncio.sleep(SETTLED_S)
-        world.store_state = MemoryStoreState()
-        async with world.broker(**SECURED):
-            admin = await logged_in(world, "broker", "hunter2")
+        harness.store_state = MemoryStoreState()
+        async with harness.broker(**SECURED):
+            admin = await logged_in(harness, "broker", "hunter2")
             await asyncio.sleep(SETTLED_S)
-            alice = await logged_in(world, "alice", "sesame")
+            alice = await logged_in(harness, "alice", "sesame")
             assert (await alice.produce("orders", b"a")).error_code == 0
             assert (await alice.fetch("orders", 0)).error_code == 29
             assert await describe(admin) == quotas
-            assert await salt_of(world, "nobody") == salt
-            assert b"i=8192" in await salt_of(world, "al/ice")
+            assert await salt_of(harness, "nobody") == salt
+            assert b"i=8192" in await salt_of(harness, "al/ice")
             users = await admin.ask(
                 DescribeUserScramCredentialsRequest(users=None), 0, DescribeUserScramCredentialsResponse
             )
@@ -240,15 +240,15 @@ def test_users_quotas_and_permissions_survive_the_loss_of_the_store() -> None:
     run_virtually(main())
 
 
-async def logged_in(world: World, user: str, password: str) -> Client:
-    client = await world.connect()
+async def logged_in(harness: Harness, user: str, password: str) -> Client:
+    client = await harness.connect()
     assert (await log_in(client, plain_message(user, password))).error_code == 0
     return client
 
 
-async def salt_of(world: World, user: str) -> bytes:
+async def salt_of(harness: Harness, user: str) -> bytes:
     """Salt and iterations that a client gets who claims to be this user."""
-    client = await world.connect()
+    client = await harness.connect()
     await handshake(client, "SCRAM-SHA-256")
     answer = await authenticate(client, f"n,,n={user},r=abc".encode())
     client.channel.close("seen")

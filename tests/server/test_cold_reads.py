@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from tests.server.harness import FETCH_VERSION, World, fetch_request
+from tests.server.harness import FETCH_VERSION, Harness, fetch_request
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.virtual_time import run_virtually
@@ -46,16 +46,16 @@ class WatchedDisk(MemoryDisk):
 
 def test_cold_data_is_read_by_a_worker() -> None:
     async def scenario() -> None:
-        world = World()
-        world.workers = workers = WatchedWorkers()
-        world.disk = disk = WatchedDisk(world.clock, workers)
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        harness.workers = workers = WatchedWorkers()
+        harness.disk = disk = WatchedDisk(harness.clock, workers)
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t", segment_bytes="1048576")
             for index in range(30):
                 await client.produce("t", b"%d" % index + b"x" * 100_000)
             old_segment = "/logs/t-0/00000000000000000000.log"
-            world.disk.uncached_paths.add(old_segment)
+            harness.disk.uncached_paths.add(old_segment)
             disk.reads_in_worker.clear()
             data = await client.fetch("t", 3)
             assert data.error_code == 0
@@ -71,15 +71,15 @@ def test_a_waiting_fetch_whose_records_cannot_be_read_ends_with_its_connection()
     """Nobody must wait for ever for an answer, nor for those behind it."""
 
     async def scenario() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t")
-            waiting = await world.connect()
+            waiting = await harness.connect()
             fetched = waiting.start(fetch_request("t", 0, max_wait_ms=1000), FETCH_VERSION)
             segment = "/logs/t-0/00000000000000000000.log"
-            world.disk.uncached_paths.add(segment)
-            world.disk.inject(errno.EIO, segment, ["read"])
+            harness.disk.uncached_paths.add(segment)
+            harness.disk.inject(errno.EIO, segment, ["read"])
             await client.produce("t", b"x")
             await asyncio.sleep(2)
             assert not fetched.done()

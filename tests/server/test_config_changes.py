@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tidelog.cluster import znodes
 from tidelog.cluster.image import DEFAULT_ENTITY_NAME, ClusterImage, Topic
@@ -13,6 +13,7 @@ from tidelog.controller.registration import prepare_store
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
 from tidelog.server.cluster_state import ClusterState
 from tidelog.server.config_changes import NOTIFICATION_AGE_S, ConfigChanges
+from tidelog.store.interface import Store
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 
 
@@ -226,6 +227,21 @@ def test_a_rebuilt_store_is_read_although_nobody_notifies_of_it() -> None:
         await following.write("topics/orders", retention_ms="2")
         await asyncio.sleep(5)
         assert following.configs() == {"retention.ms": "1"}
+        following.changes.on_store_rebuilt()
+        await asyncio.sleep(0.1)
+        assert following.configs() == {"retention.ms": "2"}
+
+    while_following(scenario)
+
+
+def test_a_store_rebuilt_while_it_is_read_is_read_once_more() -> None:
+    async def scenario(following: Following) -> None:
+        async def rebuild_after_topics(store: Store, changed: Sequence[str] | None) -> None:
+            following.changes.on_entities.remove(rebuild_after_topics)
+            await following.write("topics/orders", retention_ms="2")
+            following.changes.on_store_rebuilt()
+
+        following.changes.on_entities.append(rebuild_after_topics)
         following.changes.on_store_rebuilt()
         await asyncio.sleep(0.1)
         assert following.configs() == {"retention.ms": "2"}

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, produce_request, with_broker
+from tests.server.harness import Client, Harness, batch_of, produce_request, with_broker
 from tests.server.test_create_topics import directories
 from tests.server.test_delete_topics import delete as delete_topics
 from tidelog.config.resolution import ConfigSource
@@ -113,7 +113,7 @@ async def replace(
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_topic_tells_all_its_settings(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", retention_ms="1000")
         result = await describe(client, T, version=version)
         assert (result.error_code, result.error_message) == (0, "")
@@ -130,7 +130,7 @@ def test_a_topic_tells_all_its_settings(version: int) -> None:
 
 
 def test_synonyms_and_documentation_only_when_asked_for() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         plain = await describe(client, T, "segment.bytes", synonyms=False)
         assert (plain.configs[0].synonyms, plain.configs[0].documentation) == ([], None)
@@ -142,7 +142,7 @@ def test_synonyms_and_documentation_only_when_asked_for() -> None:
 
 
 def test_no_keys_and_an_empty_list_ask_for_all_and_unknown_keys_are_left_out() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         wanted = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=[])
         response = await client.ask(DescribeConfigsRequest(resources=[wanted]), 4, DescribeConfigsResponse)
@@ -155,7 +155,7 @@ def test_no_keys_and_an_empty_list_ask_for_all_and_unknown_keys_are_left_out() -
 
 
 def test_what_is_asked_for_a_thousand_times_is_answered_once() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         wanted = [DescribeConfigsResource(2, "t", None)] * 1000 + [DescribeConfigsResource(2, "t", ["retention.ms"])]
         response = await client.ask(DescribeConfigsRequest(resources=wanted), 4, DescribeConfigsResponse)
@@ -165,7 +165,7 @@ def test_what_is_asked_for_a_thousand_times_is_answered_once() -> None:
 
 
 def test_a_broker_tells_what_is_set_and_what_can_be_changed() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         partitions = await entry(client, THIS_BROKER, "num.partitions")
         assert (partitions.value, partitions.config_source) == ("3", ConfigSource.STATIC_BROKER_CONFIG)
         assert partitions.read_only
@@ -190,7 +190,7 @@ def test_a_broker_tells_what_is_set_and_what_can_be_changed() -> None:
     ],
 )
 def test_what_cannot_be_described(resource: Resource, error: type[KafkaError]) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         result = await describe(client, resource)
         assert (result.error_code, result.configs) == (error.code, [])
         assert result.error_message
@@ -203,7 +203,7 @@ def test_what_cannot_be_described(resource: Resource, error: type[KafkaError]) -
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_settings_are_set_and_unset(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", segment_ms="5000")
         assert await change(client, T, ("retention.ms", SET, "1000"), version=version) == 0
         assert await value(client, T, "retention.ms") == ("1000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
@@ -216,7 +216,7 @@ def test_settings_are_set_and_unset(version: int) -> None:
 
 
 def test_lists_are_appended_to_and_subtracted_from() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         for operation, text, expected in (
             (APPEND, "compact", "delete,compact"),
@@ -262,18 +262,18 @@ def test_a_refused_change_changes_nothing(
     error: type[KafkaError],
     validate_only: bool,
 ) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
-        nodes = dict(world.store_state.nodes)
+        nodes = dict(harness.store_state.nodes)
         assert await change(client, resource, *operations, validate_only=validate_only) == error.code
-        assert world.store_state.nodes == nodes
+        assert harness.store_state.nodes == nodes
         assert (await value(client, T, "retention.ms"))[0] == "604800000"
 
     with_broker(scenario)
 
 
 def test_validating_changes_nothing() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert await change(client, T, ("retention.ms", SET, "1"), validate_only=True) == 0
         assert await replace(client, T, validate_only=True, retention_ms="1") == 0
@@ -287,7 +287,7 @@ def test_validating_changes_nothing() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_replacing_unsets_what_is_not_named(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", retention_ms="1000")
         assert await replace(client, T, version, segment_ms="5000") == 0
         assert await value(client, T, "retention.ms") == ("604800000", ConfigSource.DEFAULT_CONFIG)
@@ -301,7 +301,7 @@ def test_replacing_unsets_what_is_not_named(version: int) -> None:
 
 
 def test_each_resource_of_a_request_has_its_own_answer() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await client.create_topic("u")
         resources = [
@@ -328,7 +328,7 @@ def test_each_resource_of_a_request_has_its_own_answer() -> None:
 
 
 def test_topic_over_broker_over_all_brokers_over_default() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         expected = [("604800000", ConfigSource.DEFAULT_CONFIG)]
         for resource, name, source in (
@@ -358,15 +358,15 @@ def test_topic_over_broker_over_all_brokers_over_default() -> None:
 
 def test_changes_survive_a_restart() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t")
             await change(client, T, ("retention.ms", SET, "1000"))
             await change(client, ALL_BROKERS, ("message.max.bytes", SET, "200"))
             await change(client, THIS_BROKER, ("compression.type", SET, "gzip"))
-        async with world.broker():
-            client = await world.connect()
+        async with harness.broker():
+            client = await harness.connect()
             assert (await value(client, T, "retention.ms"))[0] == "1000"
             assert (await value(client, THIS_BROKER, "compression.type"))[0] == "gzip"
             assert (await client.produce("t", b"x" * 300)).error_code == MessageTooLarge.code
@@ -382,7 +382,7 @@ def test_changes_survive_a_restart() -> None:
     [(T, "max.message.bytes"), (THIS_BROKER, "message.max.bytes"), (ALL_BROKERS, "message.max.bytes")],
 )
 def test_the_largest_batch_changes_at_once(resource: Resource, name: str) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert (await client.produce("t", b"x" * 300)).error_code == 0
         await change(client, resource, (name, SET, "200"))
@@ -394,7 +394,7 @@ def test_the_largest_batch_changes_at_once(resource: Resource, name: str) -> Non
 
 
 def test_compression_changes_at_once() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         for name, codec in (("gzip", Codec.GZIP), ("zstd", Codec.ZSTD), ("producer", Codec.NONE)):
             await change(client, T, ("compression.type", SET, name))
@@ -407,19 +407,19 @@ def test_compression_changes_at_once() -> None:
 
 
 def test_timestamps_change_their_kind_at_once() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await change(client, T, ("message.timestamp.type", SET, "LogAppendTime"))
         await asyncio.sleep(5)
         request = produce_request("t", batch_of(b"x", timestamp=EPOCH_MS))
         response = await client.ask(request, 9, ProduceResponse)
-        assert response.responses[0].partition_responses[0].log_append_time_ms == world.clock.now_ms()
+        assert response.responses[0].partition_responses[0].log_append_time_ms == harness.clock.now_ms()
 
     with_broker(scenario)
 
 
 def test_a_shorter_retention_deletes_at_the_next_look() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await client.produce("t", b"old")
         await asyncio.sleep(500)
@@ -432,14 +432,14 @@ def test_a_shorter_retention_deletes_at_the_next_look() -> None:
 
 
 def test_the_limits_of_connections_change_at_once() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for name in ("max.connections", "max.connections.per.ip"):
             assert await change(client, ALL_BROKERS, (name, SET, "1")) == 0
-            rejected = await world.connect()
+            rejected = await harness.connect()
             await asyncio.sleep(0.1)
             assert rejected.closed_because is not None
             assert await change(client, ALL_BROKERS, (name, DELETE, None)) == 0
-            accepted = await world.connect()
+            accepted = await harness.connect()
             await asyncio.sleep(0.1)
             assert accepted.closed_because is None
             accepted.channel.close("done")
@@ -449,7 +449,7 @@ def test_the_limits_of_connections_change_at_once() -> None:
 
 
 def test_nobody_is_locked_out_by_a_changed_setting() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for resource in (ALL_BROKERS, THIS_BROKER):
             assert await change(client, resource, ("max.connections", SET, "0")) == InvalidRequest.code
             assert await change(client, resource, ("max.connections.per.ip", SET, "0")) == InvalidRequest.code
@@ -462,11 +462,11 @@ def test_nobody_is_locked_out_by_a_changed_setting() -> None:
 
 def test_limits_of_connections_that_were_changed_hold_after_a_restart() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            await change(await world.connect(), ALL_BROKERS, ("max.connections", SET, "2"))
-        async with world.broker():
-            first, second = await world.connect(), await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            await change(await harness.connect(), ALL_BROKERS, ("max.connections", SET, "2"))
+        async with harness.broker():
+            first, second = await harness.connect(), await harness.connect()
             await asyncio.sleep(0.1)
             assert (first.closed_because is None, second.closed_because is None) == (True, False)
 
@@ -474,14 +474,14 @@ def test_limits_of_connections_that_were_changed_hold_after_a_restart() -> None:
 
 
 def test_the_delay_before_deleted_files_go_changes_at_once() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await change(client, ALL_BROKERS, ("log.segment.delete.delay.ms", SET, "3600000"))
         await delete_topics(client, "t")
         await asyncio.sleep(1800)
-        assert len(directories(world)) == 1
+        assert len(directories(harness)) == 1
         await asyncio.sleep(3600)
-        assert directories(world) == set()
+        assert directories(harness) == set()
 
     with_broker(scenario)
 
@@ -490,7 +490,7 @@ def test_the_delay_before_deleted_files_go_changes_at_once() -> None:
 
 
 def test_a_group_has_settings_before_it_exists() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         name = "consumer.session.timeout.ms"
         assert [found.name for found in (await describe(client, READERS)).configs] == [
             "consumer.heartbeat.interval.ms",
@@ -513,12 +513,12 @@ def test_a_group_has_settings_before_it_exists() -> None:
 
 def test_settings_of_groups_survive_a_restart() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             assert await change(client, (GROUP, "odd/name"), ("consumer.session.timeout.ms", SET, "50000")) == 0
-        async with world.broker():
-            client = await world.connect()
+        async with harness.broker():
+            client = await harness.connect()
             expected = ("50000", ConfigSource.DYNAMIC_GROUP_CONFIG)
             assert await value(client, (GROUP, "odd/name"), "consumer.session.timeout.ms") == expected
 
@@ -536,7 +536,7 @@ async def listed(client: Client, *types: int, version: int = 1) -> list[Resource
 
 
 def test_topics_brokers_and_groups_with_settings_are_listed() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert await change(client, READERS, ("consumer.session.timeout.ms", SET, "50000")) == 0
         assert await listed(client) == [READERS, THIS_BROKER, T]
@@ -549,14 +549,14 @@ def test_topics_brokers_and_groups_with_settings_are_listed() -> None:
 
 
 def test_version_0_lists_client_metrics_of_which_there_are_none() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert await listed(client, version=0) == []
 
     with_broker(scenario)
 
 
 def test_a_type_that_cannot_be_listed_is_refused() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert await listed(client, TOPIC, 64) == UnsupportedVersion.code
 
     with_broker(scenario)

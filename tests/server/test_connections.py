@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.server.harness import Client, World, fetch_request, with_broker
+from tests.server.harness import Client, Harness, fetch_request, produce_request, with_broker
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.codec import encode
 from tidelog.protocol.header import request_header
@@ -23,10 +23,11 @@ from tidelog.server.connection import (
     MAX_FETCHES_IN_FLIGHT,
     MAX_REQUESTS_IN_FLIGHT,
     UNREAD_TIMEOUT_S,
+    WAITING_PRODUCE_BYTES,
     ConnectionRegistry,
 )
 from tidelog.server.dispatch import MAX_CLIENT_ELEMENTS
-from tidelog.server.handlers import api_versions
+from tidelog.server.handlers import api_versions, produce
 
 HOSTILE_FRAMES = {
     "empty": b"",
@@ -43,8 +44,8 @@ HOSTILE_FRAMES = {
 
 @pytest.mark.parametrize("frame", HOSTILE_FRAMES.values(), ids=HOSTILE_FRAMES.keys())
 def test_a_hostile_frame_costs_its_connection_and_one_log_line(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(world: World, client: Client) -> None:
-        other = await world.connect()
+    async def scenario(harness: Harness, client: Client) -> None:
+        other = await harness.connect()
         caplog.clear()
         with caplog.at_level(logging.INFO):
             client.send_raw(frame)
@@ -58,8 +59,8 @@ def test_a_hostile_frame_costs_its_connection_and_one_log_line(frame: bytes, cap
     with_broker(scenario)
 
 
-def test_a_newer_client_is_told_our_versions() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_a_newer_client_gets_our_versions() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         frames: list[bytes] = []
         client.on_frame = lambda frame: frames.append(bytes(frame))  # type: ignore[method-assign]
         client.send_raw(struct.pack(">hhih", 18, 77, 5, -1) + b"\x00\x07future!")
@@ -71,7 +72,7 @@ def test_a_newer_client_is_told_our_versions() -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_api_versions_lists_what_is_served(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         request = ApiVersionsRequest(client_software_name="a-client", client_software_version="1.0")
         response = await client.ask(request, version, ApiVersionsResponse)
         assert response.error_code == 0
@@ -85,7 +86,7 @@ def test_every_version_of_api_versions_lists_what_is_served(version: int) -> Non
 
 @pytest.mark.parametrize("name", ["", "-dash", "sp ace", "ü"])
 def test_a_badly_named_client_is_refused(name: str) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
         assert (await client.ask(request, 3, ApiVersionsResponse)).error_code == 42
 
@@ -94,14 +95,14 @@ def test_a_badly_named_client_is_refused(name: str) -> None:
 
 def test_connections_above_the_limit_are_turned_away() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker(max_connections=3):  # one is the controller's
-            clients = [await world.connect() for _ in range(3)]
+        harness = Harness()
+        async with harness.broker(max_connections=3):  # one is the controller's
+            clients = [await harness.connect() for _ in range(3)]
             await asyncio.sleep(0.1)
             assert [client.closed_because is None for client in clients] == [True, True, False]
             clients[0].channel.close("done")
             await asyncio.sleep(0.1)
-            late = await world.connect()
+            late = await harness.connect()
             await late.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
 
     run_virtually(scenario())
@@ -109,9 +110,9 @@ def test_connections_above_the_limit_are_turned_away() -> None:
 
 def test_connections_of_one_host_above_the_limit_are_turned_away() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker(max_connections_per_ip=2):  # one is the controller's
-            clients = [await world.connect() for _ in range(2)]
+        harness = Harness()
+        async with harness.broker(max_connections_per_ip=2):  # one is the controller's
+            clients = [await harness.connect() for _ in range(2)]
             await asyncio.sleep(0.1)
             assert [client.closed_because is None for client in clients] == [True, False]
 
@@ -121,16 +122,47 @@ def test_connections_of_one_host_above_the_limit_are_turned_away() -> None:
 def test_an_address_may_have_a_limit_of_its_own() -> None:
     settings = BrokerSettings(max_connections_per_ip=1, max_connections_per_ip_overrides="10.0.0.1:0, [::1]:2")
     registry = ConnectionRegistry(settings)
-    assert registry.rejection("10.0.0.1") == "max.connections.per.ip=0 is reached by 10.0.0.1"
-    assert registry.rejection("10.0.0.2") is None
+    assert registry.rejection("10.0.0.1", "PLAINTEXT") == "max.connections.per.ip=0 is reached by 10.0.0.1"
+    assert registry.rejection("10.0.0.2", "PLAINTEXT") is None
     registry.reconfigure(BrokerSettings(max_connections_per_ip_overrides="10.0.0.1:1"))
-    assert registry.rejection("10.0.0.1") is None
+    assert registry.rejection("10.0.0.1", "PLAINTEXT") is None
+
+
+TWO_LISTENERS = {
+    "listeners": ("CLIENTS://127.0.0.1:9092", "BROKERS://127.0.0.1:9093"),
+    "listener_security_protocol_map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+    "inter_broker_listener_name": "BROKERS",
+}
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [{"max_connections": 3}, {"listener_overrides": {"listener.name.clients.max.connections": "2"}}],
+    ids=["broker", "listener"],
+)
+def test_clients_that_use_up_the_connections_keep_no_broker_out(limit: dict[str, object]) -> None:
+    async def scenario() -> None:
+        harness = Harness()
+        async with harness.broker(**TWO_LISTENERS, **limit):  # one connection is the controller's
+            clients = [await harness.connect(port=9092) for _ in range(4)]
+            await asyncio.sleep(0.1)
+            assert [each.closed_because is None for each in clients] == [True, True, False, False]
+            broker = await harness.connect(port=9093)
+            await broker.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+            clients[0].channel.close("done")
+            await asyncio.sleep(0.1)
+            broker.channel.close("done")
+            await asyncio.sleep(0.1)
+            late = await harness.connect(port=9092)
+            await late.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+
+    run_virtually(scenario())
 
 
 def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
-        waiting = await world.connect()
+        waiting = await harness.connect()
         response = waiting.start(fetch_request("t", 0, max_wait_ms=20_000), 12)
         await asyncio.sleep(12)
         assert client.closed_because == "closed by the peer"
@@ -142,9 +174,9 @@ def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
 
 def test_a_client_that_pipelines_without_end_is_read_no_further() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             responses = [
                 client.start(fetch_request("t", 0, max_wait_ms=1000), 12) for _ in range(MAX_REQUESTS_IN_FLIGHT + 100)
@@ -160,9 +192,9 @@ def test_a_client_that_pipelines_without_end_is_read_no_further() -> None:
 
 def test_a_client_that_leaves_takes_its_waiting_requests_along() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             client.start(fetch_request("t", 0, max_wait_ms=100_000), 12)
             await asyncio.sleep(0.1)
@@ -176,7 +208,7 @@ def test_a_client_that_leaves_takes_its_waiting_requests_along() -> None:
 
 
 class SlowChannel:
-    """A client that takes what it is sent only when told to."""
+    """A client that takes what it is sent only when the test says so."""
 
     peer_host, peer_port = "slow", 1
     last_activity = 0.0
@@ -210,9 +242,9 @@ class SlowChannel:
 
 def test_a_slow_reader_is_read_no_further_until_it_has_taken_its_answers() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             await client.produce("t", b"x" * 900_000)
             channel = SlowChannel()
@@ -234,9 +266,9 @@ def test_a_slow_reader_is_read_no_further_until_it_has_taken_its_answers() -> No
 
 def test_answers_that_are_given_in_one_turn_leave_together() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             await client.create_topic("u")
             channel = SlowChannel()
@@ -266,8 +298,8 @@ def test_an_answer_that_cannot_be_sent_costs_its_connection(
         api_versions, "handle_api_versions", lambda request, call: deferred if is_deferred else unsendable
     )
 
-    async def scenario(world: World, client: Client) -> None:
-        other = await world.connect()
+    async def scenario(harness: Harness, client: Client) -> None:
+        other = await harness.connect()
         client.start(ApiVersionsRequest(), 0)
         await asyncio.sleep(0.1)
         if is_deferred:
@@ -282,8 +314,8 @@ def test_an_answer_that_cannot_be_sent_costs_its_connection(
 
 def test_answers_in_memory_that_nobody_takes_stop_the_reading_of_requests() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
+        harness = Harness()
+        async with harness.broker() as broker:
             channel = UnreadChannel()
             receiver = broker.acceptor.accept(channel, "PLAINTEXT")
             assert receiver is not None
@@ -314,8 +346,8 @@ def test_the_sum_of_unread_answers_is_bounded_and_who_takes_none_is_closed(monke
     monkeypatch.setattr(connection, "MAX_UNREAD_BYTES", 1000)
 
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
+        harness = Harness()
+        async with harness.broker() as broker:
             frame = request_header(18, 0, 1, "unread") + encode(ApiVersionsRequest(), 0)
             channels = [UnreadChannel() for _ in range(10)]
             for channel in channels:
@@ -331,8 +363,30 @@ def test_the_sum_of_unread_answers_is_bounded_and_who_takes_none_is_closed(monke
     run_virtually(scenario())
 
 
+def test_writes_that_wait_on_all_connections_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_UNREAD_BYTES", 10 * WAITING_PRODUCE_BYTES)
+    monkeypatch.setattr(produce, "handle_produce", lambda request, context: Deferred())
+    frame = request_header(0, 9, 1, "waiting") + encode(produce_request("t", b"", acks=-1), 9)
+    taken = []
+
+    async def scenario() -> None:
+        async with Harness().broker() as broker:
+            for _ in range(6):
+                channel = UnreadChannel()
+                receiver = broker.acceptor.accept(channel, "PLAINTEXT")
+                assert receiver is not None
+                taken.append(0)
+                while channel.is_reading and taken[-1] < 4:
+                    taken[-1] += 1
+                    receiver.on_frame(memoryview(bytearray(frame)))
+                    receiver.on_frames_done()
+
+    run_virtually(scenario())
+    assert taken == [4, 4, 2, 1, 1, 1]
+
+
 def test_requests_of_very_many_elements_are_answered_and_too_many_are_refused() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         topics = [MetadataRequestTopic(name=f"t{number}") for number in range(MAX_CLIENT_ELEMENTS)]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         response = await client.ask(request, 9, MetadataResponse)

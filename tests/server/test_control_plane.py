@@ -64,7 +64,7 @@ def partition(index: int = 0, leader: int = 1, leader_epoch: int = 0) -> Partiti
 
 
 class RecordedReplicas:
-    """Writes down what it is told, and with which settings it would have made the logs."""
+    """Records what it is asked to do, and with which settings it would have made the logs."""
 
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
@@ -111,7 +111,7 @@ class SlowStore(MemoryStore):
         return await super().get_many(paths)
 
 
-class ToldBroker:
+class ControlledBroker:
     """Broker 1, as far as the controller sees it."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class ToldBroker:
         data = znodes.encode_config({name.replace("_", "."): value for name, value in configs.items()})
         await self.store.create(znodes.topic_config_path(topic), data)
 
-    async def tell(self, request: Request) -> Any:
+    async def receive(self, request: Request) -> Any:
         """Over the wire and back, so to say."""
         request = decode(
             type(request), type(request).__versions__.last, encode(request, type(request).__versions__.last)
@@ -191,11 +191,11 @@ def stop(epoch: int = CONTROLLER_EPOCH) -> Request:
     return request_of(filled)
 
 
-def with_broker(scenario: Callable[[ToldBroker], Awaitable[None]]) -> None:
+def with_broker(scenario: Callable[[ControlledBroker], Awaitable[None]]) -> None:
     async def main() -> None:
-        told = ToldBroker()
-        await prepare_store(told.store)
-        await scenario(told)
+        controlled = ControlledBroker()
+        await prepare_store(controlled.store)
+        await scenario(controlled)
 
     run_virtually(main())
 
@@ -204,16 +204,16 @@ def with_broker(scenario: Callable[[ToldBroker], Awaitable[None]]) -> None:
 
 
 def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
-    async def scenario(told: ToldBroker) -> None:
+    async def scenario(controlled: ControlledBroker) -> None:
         failed = TopicPartition("orders", 0)
-        told.replicas.errors[failed] = KafkaStorageError()
+        controlled.replicas.errors[failed] = KafkaStorageError()
         filled = batch(CONTROLLER_EPOCH)
         state = replace(
             partition(), in_sync_epochs={1: 50}, eligible_leader_replicas=(3, 4), eligible_leader_epochs={3: 33}
         )
         filled.add_leader_and_isr([1], "orders", ORDERS, state, is_new=True)
-        response = await told.tell(request_of(filled))
-        assert told.replicas.assignments == [
+        response = await controlled.receive(request_of(filled))
+        assert controlled.replicas.assignments == [
             PartitionAssignment(
                 failed,
                 ORDERS,
@@ -229,7 +229,7 @@ def test_replicas_are_assigned_with_all_that_the_controller_says() -> None:
                 broker_epoch=BROKER_EPOCH,
             )
         ]
-        assert told.replicas.live_leaders == {1: LeaderAddress(1, "host1", 9092)}
+        assert controlled.replicas.live_leaders == {1: LeaderAddress(1, "host1", 9092)}
         assert response.error_code == 0
         ((topic),) = response.topics
         assert (topic.topic_id, [each.error_code for each in topic.partition_errors]) == (ORDERS, [56])
@@ -245,12 +245,12 @@ def many_leaderships(count: int) -> Request:
 
 
 def test_others_are_served_while_many_partitions_get_their_roles() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        asking = asyncio.ensure_future(told.tell(many_leaderships(5 * MAX_ROLES_PER_STEP)))
+    async def scenario(controlled: ControlledBroker) -> None:
+        asking = asyncio.ensure_future(controlled.receive(many_leaderships(5 * MAX_ROLES_PER_STEP)))
         seen = set()
         while not asking.done():
             await asyncio.sleep(0)
-            seen.add(len(told.replicas.assignments))
+            seen.add(len(controlled.replicas.assignments))
         assert seen == {step * MAX_ROLES_PER_STEP for step in range(6)}
         assert len((await asking).topics[0].partition_errors) == 5 * MAX_ROLES_PER_STEP
 
@@ -258,28 +258,28 @@ def test_others_are_served_while_many_partitions_get_their_roles() -> None:
 
 
 def test_a_broker_that_registers_again_between_two_steps_takes_no_more_roles_of_its_earlier_epoch() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        asking = asyncio.ensure_future(told.tell(many_leaderships(5 * MAX_ROLES_PER_STEP)))
-        while not told.replicas.assignments:  # noqa: ASYNC110
+    async def scenario(controlled: ControlledBroker) -> None:
+        asking = asyncio.ensure_future(controlled.receive(many_leaderships(5 * MAX_ROLES_PER_STEP)))
+        while not controlled.replicas.assignments:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        told.broker_epoch = BROKER_EPOCH + 1
+        controlled.broker_epoch = BROKER_EPOCH + 1
         response = await asking
         assert response.error_code == StaleBrokerEpoch.code
-        assert len(told.replicas.assignments) == MAX_ROLES_PER_STEP
+        assert len(controlled.replicas.assignments) == MAX_ROLES_PER_STEP
 
     with_broker(scenario)
 
 
 def test_whoever_knows_the_epoch_of_this_broker_is_no_client() -> None:
-    async def scenario(told: ToldBroker) -> None:
+    async def scenario(controlled: ControlledBroker) -> None:
         request: Any = leadership()
         for epoch, code in ((-1, ClusterAuthorizationFailed.code), (2**62, StaleBrokerEpoch.code)):
             request.broker_epoch = epoch
-            assert (await told.tell(request)).error_code == code
-        assert told.connection.trusted == 0
+            assert (await controlled.receive(request)).error_code == code
+        assert controlled.connection.trusted == 0
         request.broker_epoch = BROKER_EPOCH
-        await told.tell(request)
-        assert told.connection.trusted == 1
+        await controlled.receive(request)
+        assert controlled.connection.trusted == 1
 
     with_broker(scenario)
 
@@ -305,79 +305,79 @@ def test_a_follower_that_knows_its_own_epoch_is_no_client() -> None:
 
 
 def test_a_log_is_made_with_the_settings_of_a_topic_that_nobody_spoke_of_before() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.set_configs("orders", retention_ms="77")
-        await told.tell(leadership())
-        assert told.replicas.retention_ms == [77]
-        await told.tell(metadata(("orders", ORDERS, partition())))
-        assert told.cluster.image.topics["orders"].configs == {"retention.ms": "77"}
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.set_configs("orders", retention_ms="77")
+        await controlled.receive(leadership())
+        assert controlled.replicas.retention_ms == [77]
+        await controlled.receive(metadata(("orders", ORDERS, partition())))
+        assert controlled.cluster.image.topics["orders"].configs == {"retention.ms": "77"}
 
     with_broker(scenario)
 
 
 def test_settings_are_read_once_for_each_new_topic() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        reads = told.store.reads
-        await told.tell(leadership())
-        await told.tell(leadership())
-        await told.tell(metadata(("orders", ORDERS, partition())))
-        await told.tell(metadata(("orders", ORDERS, partition(leader=2))))
-        assert told.store.reads == reads + 1
+    async def scenario(controlled: ControlledBroker) -> None:
+        reads = controlled.store.reads
+        await controlled.receive(leadership())
+        await controlled.receive(leadership())
+        await controlled.receive(metadata(("orders", ORDERS, partition())))
+        await controlled.receive(metadata(("orders", ORDERS, partition(leader=2))))
+        assert controlled.store.reads == reads + 1
 
     with_broker(scenario)
 
 
 def test_a_topic_made_again_under_its_name_gets_the_settings_it_has_now() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.tell(metadata(("orders", ORDERS, partition())))
-        await told.set_configs("orders", retention_ms="5")
-        await told.tell(leadership(topic_id=PAYMENTS))
-        assert told.replicas.retention_ms == [5]
-        await told.tell(metadata(("orders", PAYMENTS, partition())))
-        assert told.cluster.image.topics["orders"].topic_id == PAYMENTS
-        assert told.cluster.image.topics["orders"].configs == {"retention.ms": "5"}
-        assert told.cluster.image.topic_names == {PAYMENTS: "orders"}
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.receive(metadata(("orders", ORDERS, partition())))
+        await controlled.set_configs("orders", retention_ms="5")
+        await controlled.receive(leadership(topic_id=PAYMENTS))
+        assert controlled.replicas.retention_ms == [5]
+        await controlled.receive(metadata(("orders", PAYMENTS, partition())))
+        assert controlled.cluster.image.topics["orders"].topic_id == PAYMENTS
+        assert controlled.cluster.image.topics["orders"].configs == {"retention.ms": "5"}
+        assert controlled.cluster.image.topic_names == {PAYMENTS: "orders"}
 
     with_broker(scenario)
 
 
 def test_requests_take_effect_in_the_order_they_came_even_if_the_first_waits_for_the_store() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.tell(metadata(("payments", PAYMENTS, partition())))
-        told.store.delay_s = 10
-        first = asyncio.ensure_future(told.tell(leadership()))
-        second = asyncio.ensure_future(told.tell(leadership("payments", PAYMENTS)))
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.receive(metadata(("payments", PAYMENTS, partition())))
+        controlled.store.delay_s = 10
+        first = asyncio.ensure_future(controlled.receive(leadership()))
+        second = asyncio.ensure_future(controlled.receive(leadership("payments", PAYMENTS)))
         await asyncio.sleep(1)
-        assert told.replicas.assignments == []
+        assert controlled.replicas.assignments == []
         await asyncio.gather(first, second)
-        assert [each.topic_partition.topic for each in told.replicas.assignments] == ["orders", "payments"]
+        assert [each.topic_partition.topic for each in controlled.replicas.assignments] == ["orders", "payments"]
 
     with_broker(scenario)
 
 
 def test_a_request_waits_for_a_store_that_cannot_be_asked_now() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.set_configs("orders", retention_ms="5")
-        told.state.expire(told.store.session_id)
-        waiting = asyncio.ensure_future(told.tell(leadership()))
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.set_configs("orders", retention_ms="5")
+        controlled.state.expire(controlled.store.session_id)
+        waiting = asyncio.ensure_future(controlled.receive(leadership()))
         await asyncio.sleep(5)
         assert not waiting.done()
-        told.store = SlowStore(told.state)
+        controlled.store = SlowStore(controlled.state)
         await waiting
-        assert told.replicas.retention_ms == [5]
+        assert controlled.replicas.retention_ms == [5]
 
     with_broker(scenario)
 
 
 @pytest.mark.parametrize("request_", [leadership(), metadata(("orders", ORDERS, partition()))])
 def test_a_newer_controller_is_not_overtaken_by_a_request_that_waited_for_the_store(request_: Request) -> None:
-    async def scenario(told: ToldBroker) -> None:
-        told.store.delay_s = 10
-        late = asyncio.ensure_future(told.tell(request_))
+    async def scenario(controlled: ControlledBroker) -> None:
+        controlled.store.delay_s = 10
+        late = asyncio.ensure_future(controlled.receive(request_))
         await asyncio.sleep(1)
-        told.replicas.controller_epoch = CONTROLLER_EPOCH + 1
+        controlled.replicas.controller_epoch = CONTROLLER_EPOCH + 1
         assert (await late).error_code == StaleControllerEpoch.code
-        assert (told.replicas.assignments, told.cluster.image.topics) == ([], {})
+        assert (controlled.replicas.assignments, controlled.cluster.image.topics) == ([], {})
 
     with_broker(scenario)
 
@@ -387,56 +387,64 @@ def test_a_newer_controller_is_not_overtaken_by_a_request_that_waited_for_the_st
 
 @pytest.mark.parametrize("request_", [leadership(), metadata(("orders", ORDERS, partition())), stop()])
 def test_a_controller_of_the_past_is_refused(request_: Request) -> None:
-    async def scenario(told: ToldBroker) -> None:
-        told.replicas.controller_epoch = CONTROLLER_EPOCH + 1
-        assert (await told.tell(request_)).error_code == StaleControllerEpoch.code
-        assert (told.replicas.assignments, told.replicas.stops, told.cluster.image.topics) == ([], [], {})
+    async def scenario(controlled: ControlledBroker) -> None:
+        controlled.replicas.controller_epoch = CONTROLLER_EPOCH + 1
+        assert (await controlled.receive(request_)).error_code == StaleControllerEpoch.code
+        assert (controlled.replicas.assignments, controlled.replicas.stops, controlled.cluster.image.topics) == (
+            [],
+            [],
+            {},
+        )
 
     with_broker(scenario)
 
 
 @pytest.mark.parametrize("request_", [leadership(), metadata(("orders", ORDERS, partition())), stop()])
 def test_what_was_meant_for_an_earlier_life_of_the_broker_is_refused(request_: Request) -> None:
-    async def scenario(told: ToldBroker) -> None:
-        told.broker_epoch = BROKER_EPOCH + 1
-        assert (await told.tell(request_)).error_code == StaleBrokerEpoch.code
-        assert (told.replicas.assignments, told.replicas.stops, told.cluster.image.topics) == ([], [], {})
-        told.broker_epoch = BROKER_EPOCH - 1  # nobody can know an epoch before this broker: it was guessed
-        assert (await told.tell(request_)).error_code == StaleBrokerEpoch.code
+    async def scenario(controlled: ControlledBroker) -> None:
+        controlled.broker_epoch = BROKER_EPOCH + 1
+        assert (await controlled.receive(request_)).error_code == StaleBrokerEpoch.code
+        assert (controlled.replicas.assignments, controlled.replicas.stops, controlled.cluster.image.topics) == (
+            [],
+            [],
+            {},
+        )
+        controlled.broker_epoch = BROKER_EPOCH - 1  # nobody can know an epoch before this broker: it was guessed
+        assert (await controlled.receive(request_)).error_code == StaleBrokerEpoch.code
 
     with_broker(scenario)
 
 
 @pytest.mark.parametrize("request_", [leadership(), metadata(("orders", ORDERS, partition())), stop()])
 def test_a_controller_that_knows_a_registration_before_the_broker_does_is_answered_after_it(request_: Request) -> None:
-    async def scenario(told: ToldBroker) -> None:
-        told.broker_epoch = NOT_REGISTERED
-        told.registered.clear()
-        early = asyncio.ensure_future(told.tell(request_))
+    async def scenario(controlled: ControlledBroker) -> None:
+        controlled.broker_epoch = NOT_REGISTERED
+        controlled.registered.clear()
+        early = asyncio.ensure_future(controlled.receive(request_))
         await asyncio.sleep(1)
         assert not early.done()
-        told.broker_epoch = BROKER_EPOCH
-        told.registered.set()
+        controlled.broker_epoch = BROKER_EPOCH
+        controlled.registered.set()
         assert (await early).error_code == 0
 
     with_broker(scenario)
 
 
 def test_a_controller_does_not_wait_for_ever_for_a_broker_that_cannot_register() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        told.broker_epoch = NOT_REGISTERED
-        told.registered.clear()
-        assert (await told.tell(leadership())).error_code == StaleBrokerEpoch.code
-        assert told.replicas.assignments == []
+    async def scenario(controlled: ControlledBroker) -> None:
+        controlled.broker_epoch = NOT_REGISTERED
+        controlled.registered.clear()
+        assert (await controlled.receive(leadership())).error_code == StaleBrokerEpoch.code
+        assert controlled.replicas.assignments == []
 
     with_broker(scenario)
 
 
 def test_metadata_of_a_new_controller_ends_the_term_of_the_old_one() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.tell(metadata(epoch=CONTROLLER_EPOCH + 1))
-        assert told.replicas.controller_epoch == CONTROLLER_EPOCH + 1
-        assert (await told.tell(leadership())).error_code == StaleControllerEpoch.code
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.receive(metadata(epoch=CONTROLLER_EPOCH + 1))
+        assert controlled.replicas.controller_epoch == CONTROLLER_EPOCH + 1
+        assert (await controlled.receive(leadership())).error_code == StaleControllerEpoch.code
 
     with_broker(scenario)
 
@@ -445,23 +453,23 @@ def test_metadata_of_a_new_controller_ends_the_term_of_the_old_one() -> None:
 
 
 def test_brokers_are_replaced_as_a_whole_and_the_controller_is_who_sent_it() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.tell(metadata())
-        assert (told.cluster.image.brokers, told.cluster.image.controller_id) == (LIVE, 2)
-        assert told.replicas.broker_epochs == {1: BROKER_EPOCH, 2: BROKER_EPOCH}
-        await told.tell(metadata(live={1: LIVE[1]}))
-        assert told.cluster.image.brokers == {1: LIVE[1]}
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.receive(metadata())
+        assert (controlled.cluster.image.brokers, controlled.cluster.image.controller_id) == (LIVE, 2)
+        assert controlled.replicas.broker_epochs == {1: BROKER_EPOCH, 2: BROKER_EPOCH}
+        await controlled.receive(metadata(live={1: LIVE[1]}))
+        assert controlled.cluster.image.brokers == {1: LIVE[1]}
 
     with_broker(scenario)
 
 
 def test_topics_change_partition_by_partition() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.tell(metadata(("orders", ORDERS, partition(0)), ("orders", ORDERS, partition(1))))
-        await told.tell(metadata(("payments", PAYMENTS, partition(0))))
-        before = told.cluster.image
-        await told.tell(metadata(("orders", ORDERS, partition(1, leader=2, leader_epoch=9))))
-        image = told.cluster.image
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.receive(metadata(("orders", ORDERS, partition(0)), ("orders", ORDERS, partition(1))))
+        await controlled.receive(metadata(("payments", PAYMENTS, partition(0))))
+        before = controlled.cluster.image
+        await controlled.receive(metadata(("orders", ORDERS, partition(1, leader=2, leader_epoch=9))))
+        image = controlled.cluster.image
         assert image.topics["orders"].partitions == (partition(0), partition(1, leader=2, leader_epoch=9))
         assert image.topics["payments"] is before.topics["payments"]
         assert image.brokers is before.brokers
@@ -471,50 +479,50 @@ def test_topics_change_partition_by_partition() -> None:
 
 
 def test_a_partition_that_the_controller_did_not_speak_of_has_no_leader() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.tell(metadata(("orders", ORDERS, partition(2))))
-        missing, _, named = told.cluster.image.topics["orders"].partitions
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.receive(metadata(("orders", ORDERS, partition(2))))
+        missing, _, named = controlled.cluster.image.topics["orders"].partitions
         assert (missing.leader, missing.replicas, named) == (-1, (), partition(2))
 
     with_broker(scenario)
 
 
 def test_a_topic_that_is_being_deleted_is_forgotten() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.tell(metadata(("orders", ORDERS, partition()), ("payments", PAYMENTS, partition())))
-        reads = told.store.reads
-        await told.tell(metadata(("orders", ORDERS, partition(leader=LEADER_DURING_DELETE))))
-        assert list(told.cluster.image.topics) == ["payments"]
-        assert told.cluster.image.topic_names == {PAYMENTS: "payments"}
-        assert told.store.reads == reads
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.receive(metadata(("orders", ORDERS, partition()), ("payments", PAYMENTS, partition())))
+        reads = controlled.store.reads
+        await controlled.receive(metadata(("orders", ORDERS, partition(leader=LEADER_DURING_DELETE))))
+        assert list(controlled.cluster.image.topics) == ["payments"]
+        assert controlled.cluster.image.topic_names == {PAYMENTS: "payments"}
+        assert controlled.store.reads == reads
 
     with_broker(scenario)
 
 
 def test_the_deletion_of_an_earlier_topic_does_not_touch_the_present_one_of_that_name() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.tell(metadata(("orders", PAYMENTS, partition())))
-        await told.tell(metadata(("orders", ORDERS, partition(leader=LEADER_DURING_DELETE))))
-        assert told.cluster.image.topics["orders"].topic_id == PAYMENTS
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.receive(metadata(("orders", PAYMENTS, partition())))
+        await controlled.receive(metadata(("orders", ORDERS, partition(leader=LEADER_DURING_DELETE))))
+        assert controlled.cluster.image.topics["orders"].topic_id == PAYMENTS
 
     with_broker(scenario)
 
 
 def test_what_metadata_of_the_whole_cluster_does_not_name_is_gone() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        await told.tell(metadata(("orders", ORDERS, partition()), ("payments", PAYMENTS, partition())))
-        await told.tell(metadata(("payments", PAYMENTS, partition()), is_whole_cluster=True))
-        assert list(told.cluster.image.topics) == ["payments"]
+    async def scenario(controlled: ControlledBroker) -> None:
+        await controlled.receive(metadata(("orders", ORDERS, partition()), ("payments", PAYMENTS, partition())))
+        await controlled.receive(metadata(("payments", PAYMENTS, partition()), is_whole_cluster=True))
+        assert list(controlled.cluster.image.topics) == ["payments"]
 
     with_broker(scenario)
 
 
 def test_settings_that_are_known_stay_when_a_leader_changes() -> None:
-    async def scenario(told: ToldBroker) -> None:
+    async def scenario(controlled: ControlledBroker) -> None:
         topic = Topic("orders", ORDERS, (partition(),), {"retention.ms": "5"})
-        told.cluster.apply(told.cluster.image.with_topics(topic))
-        await told.tell(metadata(("orders", ORDERS, partition(leader=2))))
-        assert told.cluster.image.topics["orders"].configs is topic.configs
+        controlled.cluster.apply(controlled.cluster.image.with_topics(topic))
+        await controlled.receive(metadata(("orders", ORDERS, partition(leader=2))))
+        assert controlled.cluster.image.topics["orders"].configs is topic.configs
 
     with_broker(scenario)
 
@@ -522,11 +530,11 @@ def test_settings_that_are_known_stay_when_a_leader_changes() -> None:
 # -- StopReplica and ControlledShutdown
 
 
-def test_replicas_are_stopped_and_each_outcome_told() -> None:
-    async def scenario(told: ToldBroker) -> None:
-        told.replicas.errors[TopicPartition("orders", 0)] = KafkaStorageError()
-        response = await told.tell(stop())
-        assert told.replicas.stops == [ReplicaStop(TopicPartition("orders", 0), 4, True)]
+def test_replicas_are_stopped_and_each_outcome_is_returned() -> None:
+    async def scenario(controlled: ControlledBroker) -> None:
+        controlled.replicas.errors[TopicPartition("orders", 0)] = KafkaStorageError()
+        response = await controlled.receive(stop())
+        assert controlled.replicas.stops == [ReplicaStop(TopicPartition("orders", 0), 4, True)]
         (error,) = response.partition_errors
         assert (error.topic_name, error.partition_index, error.error_code) == ("orders", 0, 56)
 
@@ -534,15 +542,15 @@ def test_replicas_are_stopped_and_each_outcome_told() -> None:
 
 
 def test_others_are_served_while_many_replicas_are_stopped() -> None:
-    async def scenario(told: ToldBroker) -> None:
+    async def scenario(controlled: ControlledBroker) -> None:
         filled = batch(CONTROLLER_EPOCH)
         for index in range(5 * MAX_ROLES_PER_STEP):
             filled.add_stop_replica([1], "orders", index, leader_epoch=4, delete=True)
-        asking = asyncio.ensure_future(told.tell(request_of(filled)))
+        asking = asyncio.ensure_future(controlled.receive(request_of(filled)))
         seen = set()
         while not asking.done():
             await asyncio.sleep(0)
-            seen.add(len(told.replicas.stops))
+            seen.add(len(controlled.replicas.stops))
         assert seen == {step * MAX_ROLES_PER_STEP for step in range(1, 6)}
         assert len((await asking).partition_errors) == 5 * MAX_ROLES_PER_STEP
 
@@ -556,7 +564,7 @@ def test_others_are_served_while_many_replicas_are_stopped() -> None:
         (NotController(), NotController.code, []),
     ],
 )
-def test_a_leaving_broker_is_told_what_it_still_leads(
+def test_a_leaving_broker_learns_what_it_still_leads(
     outcome: set[TopicPartition] | KafkaError, code: int, remaining: list[RemainingPartition]
 ) -> None:
     async def controlled_shutdown(broker_id: int, broker_epoch: int) -> set[TopicPartition]:
@@ -580,19 +588,19 @@ def test_a_topic_is_known_by_its_id_as_soon_as_somebody_is_to_lead_it() -> None:
     """Followers fetch by id, and may be quicker than the controller's next request."""
 
     async def main() -> None:
-        told = ToldBroker()
-        await prepare_store(told.store)
+        controlled = ControlledBroker()
+        await prepare_store(controlled.store)
         roles, metadata = batch(), batch()
         roles.add_leader_and_isr([1], "orders", ORDERS, partition(), is_new=True)
         for _, request in roles.build(LIVE):
-            await told.tell(request)
-        assert told.cluster.topic_name(ORDERS) == "orders"
+            await controlled.receive(request)
+        assert controlled.cluster.topic_name(ORDERS) == "orders"
         with pytest.raises(UnknownTopicId):
-            told.cluster.topic_name(PAYMENTS)
+            controlled.cluster.topic_name(PAYMENTS)
         metadata.add_metadata([1], [("orders", ORDERS, partition())])
         for _, request in metadata.build(LIVE):
-            await told.tell(request)
-        assert told.cluster.topic_name(ORDERS) == "orders"
-        assert not told.cluster.early_topics
+            await controlled.receive(request)
+        assert controlled.cluster.topic_name(ORDERS) == "orders"
+        assert not controlled.cluster.early_topics
 
     run_virtually(main())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_create_topics import directories
 from tidelog.errors import (
     InvalidPartitions,
@@ -38,12 +38,12 @@ async def grow(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_new_partitions_can_be_written_at_once(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", max_message_bytes="200")
         await client.produce("t", b"kept")
         (result,) = await grow(client, more("t", 3), version=version)
         assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
-        assert directories(world) == {"t-0", "t-1", "t-2"}
+        assert directories(harness) == {"t-0", "t-1", "t-2"}
         assert (await client.produce("t", b"x", partition=2)).error_code == 0
         assert (await client.produce("t", b"x" * 300, partition=2)).error_code != 0
         assert await client.values("t") == [b"kept"]
@@ -52,30 +52,30 @@ def test_new_partitions_can_be_written_at_once(version: int) -> None:
 
 
 def test_the_topics_of_coordinators_keep_their_partitions() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_internal_topic("__consumer_offsets")
         assert [result.error_code for result in await grow(client, more("__consumer_offsets", 60))] == [
             InvalidTopic.code
         ]
-        assert len(directories(world)) == 50
+        assert len(directories(harness)) == 50
 
     with_broker(scenario)
 
 
 def test_validating_changes_nothing() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert [result.error_code for result in await grow(client, more("t", 3), validate_only=True)] == [0]
-        assert directories(world) == {"t-0"}
+        assert directories(harness) == {"t-0"}
 
     with_broker(scenario)
 
 
 def test_replicas_can_be_assigned() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert [result.error_code for result in await grow(client, more("t", 3, [[0], [0]]))] == [0]
-        assert directories(world) == {"t-0", "t-1", "t-2"}
+        assert directories(harness) == {"t-0", "t-1", "t-2"}
 
     with_broker(scenario)
 
@@ -101,36 +101,36 @@ REJECTED: list[tuple[CreatePartitionsTopic, type[KafkaError]]] = [
 def test_a_refused_request_changes_nothing(
     wanted: CreatePartitionsTopic, error: type[KafkaError], validate_only: bool
 ) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=2)
         (result,) = await grow(client, wanted, validate_only=validate_only)
         assert result.error_code == error.code
         assert result.error_message
-        assert directories(world) == {"t-0", "t-1"}
+        assert directories(harness) == {"t-0", "t-1"}
 
     with_broker(scenario)
 
 
 def test_a_topic_that_comes_twice_is_refused_and_the_others_grow() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("a")
         await client.create_topic("b")
         results = await grow(client, more("a", 2), more("b", 2), more("a", 3))
         assert {result.name: result.error_code for result in results} == {"a": InvalidRequest.code, "b": 0}
-        assert directories(world) == {"a-0", "b-0", "b-1"}
+        assert directories(harness) == {"a-0", "b-0", "b-1"}
 
     with_broker(scenario)
 
 
 def test_new_partitions_survive_a_restart() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t")
             await grow(client, more("t", 2))
             await client.produce("t", b"x", partition=1)
-        async with world.broker():
-            assert await (await world.connect()).values("t", partition=1) == [b"x"]
+        async with harness.broker():
+            assert await (await harness.connect()).values("t", partition=1) == [b"x"]
 
     run_virtually(main())

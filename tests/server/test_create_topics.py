@@ -1,8 +1,8 @@
-"""CreateTopics, through the wire protocol: what is created, told and refused."""
+"""CreateTopics, through the wire protocol: what is created, returned and refused."""
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.config.resolution import ConfigSource
 from tidelog.errors import (
     InvalidConfig,
@@ -62,13 +62,13 @@ async def topic_names(client: Client) -> list[str | None]:
     return [found.name for found in response.topics]
 
 
-def directories(world: World) -> set[str]:
-    return {entry.name for entry in world.disk.list_directory("/logs") if entry.is_directory}
+def directories(harness: Harness) -> set[str]:
+    return {entry.name for entry in harness.disk.list_directory("/logs") if entry.is_directory}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_creates_and_tells_what_it_knows(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         (result,) = await create(client, topic(partitions=2, configs={"retention.ms": "1000"}), version=version)
         assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
         assert (result.topic_id != ZERO_UUID) == (version >= 7)
@@ -77,23 +77,23 @@ def test_every_version_creates_and_tells_what_it_knows(version: int) -> None:
             configs = {config.name: (config.value, config.config_source) for config in result.configs or []}
             assert configs["retention.ms"] == ("1000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
             assert configs["segment.bytes"] == ("1073741824", ConfigSource.DEFAULT_CONFIG)
-        assert directories(world) == {"t-0", "t-1"}
+        assert directories(harness) == {"t-0", "t-1"}
         assert (await client.produce("t", b"x", partition=1)).error_code == 0
 
     with_broker(scenario)
 
 
 def test_minus_one_takes_the_defaults_of_the_broker() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         (result,) = await create(client, topic(partitions=-1, factor=-1))
         assert (result.num_partitions, result.replication_factor) == (3, 1)
-        assert directories(world) == {"t-0", "t-1", "t-2"}
+        assert directories(harness) == {"t-0", "t-1", "t-2"}
 
     with_broker(scenario, num_partitions=3)
 
 
 def test_a_client_may_assign_the_replicas() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         (result,) = await create(client, topic(partitions=-1, factor=-1, assignments={1: [0], 0: [0]}))
         assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 2, 1)
 
@@ -101,13 +101,13 @@ def test_a_client_may_assign_the_replicas() -> None:
 
 
 def test_validating_tells_the_same_and_creates_nothing() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         (result,) = await create(client, topic(partitions=2), validate_only=True)
         assert (result.error_code, result.num_partitions) == (0, 2)
         (rejected,) = await create(client, topic(partitions=0), validate_only=True)
         assert rejected.error_code == InvalidPartitions.code
         assert await topic_names(client) == []
-        assert directories(world) == set()
+        assert directories(harness) == set()
 
     with_broker(scenario)
 
@@ -141,24 +141,24 @@ REJECTED: list[tuple[CreatableTopic, type[KafkaError]]] = [
 
 
 @pytest.mark.parametrize(("wanted", "error"), REJECTED, ids=lambda found: getattr(found, "__name__", ""))
-def test_a_refused_topic_is_told_why_and_leaves_nothing(wanted: CreatableTopic, error: type[KafkaError]) -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_a_refused_topic_has_its_error_and_leaves_nothing(wanted: CreatableTopic, error: type[KafkaError]) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("old")
         await client.create_topic("old.topic")
-        nodes = dict(world.store_state.nodes)
+        nodes = dict(harness.store_state.nodes)
         (result,) = await create(client, wanted)
         assert result.error_code == error.code
         assert result.error_message
         assert (result.topic_id, result.num_partitions, result.configs) == (ZERO_UUID, -1, [])
         assert await topic_names(client) == ["old", "old.topic"]
-        assert directories(world) == {"old-0", "old.topic-0"}
-        assert world.store_state.nodes == nodes
+        assert directories(harness) == {"old-0", "old.topic-0"}
+        assert harness.store_state.nodes == nodes
 
     with_broker(scenario)
 
 
 def test_a_name_that_comes_twice_is_refused_once_and_the_others_are_created() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         results = await create(client, topic("a"), topic("b"), topic("a", partitions=0), topic("c", factor=5))
         assert {result.name: result.error_code for result in results} == {
             "a": InvalidRequest.code,
@@ -172,7 +172,7 @@ def test_a_name_that_comes_twice_is_refused_once_and_the_others_are_created() ->
 
 
 def test_too_many_partitions_in_all_refuse_the_whole_request() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         results = await create(client, topic("a", partitions=6000), topic("b", partitions=6000), topic("c"))
         assert [result.error_code for result in results] == [PolicyViolation.code] * 3
         assert await topic_names(client) == []
@@ -182,13 +182,13 @@ def test_too_many_partitions_in_all_refuse_the_whole_request() -> None:
 
 def test_topics_and_their_settings_survive_a_restart() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             (result,) = await create(client, topic(partitions=2, configs={"max.message.bytes": "100"}))
             assert (await client.produce("t", b"small")).error_code == 0
-        async with world.broker():
-            client = await world.connect()
+        async with harness.broker():
+            client = await harness.connect()
             response = await client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
             assert [(found.name, found.topic_id) for found in response.topics] == [("t", result.topic_id)]
             assert (await client.produce("t", b"x" * 200)).error_code != 0
@@ -202,7 +202,7 @@ INTERNAL = ["__consumer_offsets", "__transaction_state", "__share_group_state"]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nobody_creates_internal_topics_by_hand(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for name in (*INTERNAL, "__cluster_metadata"):
             for validate_only in (False, True):
                 (result,) = await create(client, topic(name), version=version, validate_only=validate_only)
@@ -220,7 +220,7 @@ def test_nobody_creates_internal_topics_by_hand(version: int) -> None:
 
 
 def test_an_internal_topic_that_is_there_already_exists() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_internal_topic("__consumer_offsets")
         (result,) = await create(client, topic("__consumer_offsets"))
         assert result.error_code == TopicAlreadyExists.code
@@ -229,7 +229,7 @@ def test_an_internal_topic_that_is_there_already_exists() -> None:
 
 
 def test_asking_for_an_internal_topic_that_nobody_needs_does_not_create_it() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for name in ("__share_group_state", "__cluster_metadata"):
             await client.create_internal_topic(name)
         assert await topic_names(client) == []
@@ -241,24 +241,24 @@ HALF = MAX_TOPICS_WITH_SETTINGS // 2
 
 
 def test_answers_about_very_many_topics_tell_their_settings() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         topics = [topic(f"t{number}", configs={"retention.ms": str(number)}) for number in range(HALF)]
         topics += [topic(f"u{number}") for number in range(HALF)]
         request = CreateTopicsRequest(topics=topics, validate_only=True)
         response = await client.ask(request, 7, CreateTopicsResponse)
         assert [result.name for result in response.topics] == [wanted.name for wanted in topics]
-        told = [{config.name: config for config in result.configs or ()} for result in response.topics]
-        assert len({frozenset(configs) for configs in told}) == 1
-        assert [configs["retention.ms"].value for configs in told[:HALF]] == [str(number) for number in range(HALF)]
-        assert {configs["retention.ms"].config_source for configs in told[:HALF]} == {1}
-        assert {configs["retention.ms"].config_source for configs in told[HALF:]} == {5}
-        assert {configs["segment.bytes"].config_source for configs in told} == {5}
+        returned = [{config.name: config for config in result.configs or ()} for result in response.topics]
+        assert len({frozenset(configs) for configs in returned}) == 1
+        assert [configs["retention.ms"].value for configs in returned[:HALF]] == [str(number) for number in range(HALF)]
+        assert {configs["retention.ms"].config_source for configs in returned[:HALF]} == {1}
+        assert {configs["retention.ms"].config_source for configs in returned[HALF:]} == {5}
+        assert {configs["segment.bytes"].config_source for configs in returned} == {5}
 
     with_broker(scenario)
 
 
 def test_answers_about_even_more_topics_leave_their_settings_out() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         topics = [topic(f"t{number}") for number in range(MAX_TOPICS_WITH_SETTINGS + 1)]
         response = await client.ask(CreateTopicsRequest(topics=topics, validate_only=True), 7, CreateTopicsResponse)
         assert {bool(result.configs) for result in response.topics} == {False}
@@ -267,9 +267,9 @@ def test_answers_about_even_more_topics_leave_their_settings_out() -> None:
     with_broker(scenario)
 
 
-def test_a_broker_that_creates_topics_itself_is_told_no_settings() -> None:
+def test_a_broker_that_creates_topics_itself_gets_no_settings() -> None:
     async def main() -> None:
-        async with World().broker() as broker:
+        async with Harness().broker() as broker:
             request = CreateTopicsRequest(topics=[topic("t")], timeout_ms=10_000)
             response = await create_topics_of_brokers(request, broker._services)
             assert [(result.error_code, result.configs) for result in response.topics] == [(0, [])]
@@ -278,8 +278,8 @@ def test_a_broker_that_creates_topics_itself_is_told_no_settings() -> None:
 
 
 def test_who_creates_internal_topics_does_not_depend_on_what_clients_call_themselves() -> None:
-    async def scenario(world: World, client: Client) -> None:
-        stranger = await world.connect("tidelog-broker-to-controller-1")
+    async def scenario(harness: Harness, client: Client) -> None:
+        stranger = await harness.connect("tidelog-broker-to-controller-1")
         (result,) = await create(stranger, topic("__consumer_offsets", partitions=1))
         assert result.error_code == InvalidRequest.code
         for broker_epoch in (-1, 0, 1):

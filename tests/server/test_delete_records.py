@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import OffsetOutOfRange, PolicyViolation, UnknownTopicOrPartition
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -33,7 +33,7 @@ async def fill(client: Client) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_records_before_the_offset_are_gone(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         assert await delete(client, (0, 2), version=version) == [(0, 2, 0)]
         assert (await client.fetch("t", 1)).error_code == OffsetOutOfRange.code
@@ -46,7 +46,7 @@ def test_records_before_the_offset_are_gone(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_minus_one_deletes_everything_that_is_committed(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         assert await delete(client, (0, -1), version=version) == [(0, 5, 0)]
         assert (await client.produce("t", b"5")).base_offset == 5
@@ -56,7 +56,7 @@ def test_minus_one_deletes_everything_that_is_committed(version: int) -> None:
 
 
 def test_an_offset_before_the_start_changes_nothing() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         await delete(client, (0, 3))
         assert await delete(client, (0, 1)) == [(0, 3, 0)]
@@ -67,7 +67,7 @@ def test_an_offset_before_the_start_changes_nothing() -> None:
 
 @pytest.mark.parametrize("offset", [6, 1000, -2, -100])
 def test_an_offset_outside_is_refused(offset: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         assert await delete(client, (0, offset)) == [(0, -1, OffsetOutOfRange.code)]
         assert len(await client.values("t")) == 5
@@ -76,7 +76,7 @@ def test_an_offset_outside_is_refused(offset: int) -> None:
 
 
 def test_each_partition_has_its_own_answer_and_the_last_offset_counts() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         assert await delete(client, (0, 2), (1, 0), (9, 0), (0, 3)) == [
             (0, 3, 0),
@@ -91,7 +91,7 @@ def test_each_partition_has_its_own_answer_and_the_last_offset_counts() -> None:
 
 @pytest.mark.parametrize(("policy", "error"), [("compact", PolicyViolation.code), ("compact,delete", 0), ("", 0)])
 def test_only_what_retention_may_delete_can_be_deleted(policy: str, error: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", cleanup_policy=policy)
         ((_, _, code),) = await delete(client, (0, 0))
         assert code == error
@@ -101,13 +101,13 @@ def test_only_what_retention_may_delete_can_be_deleted(policy: str, error: int) 
 
 def test_a_restart_keeps_what_was_deleted_away() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await fill(client)
             await delete(client, (0, 2))
-        async with world.broker():
-            client = await world.connect()
+        async with harness.broker():
+            client = await harness.connect()
             assert (await client.fetch("t", 1)).error_code == OffsetOutOfRange.code
             assert await client.values("t", offset=2) == [b"2", b"3", b"4"]
 

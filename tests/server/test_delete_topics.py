@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_create_topics import directories, topic_names
 from tidelog.errors import (
     InvalidRequest,
@@ -43,7 +43,7 @@ async def id_of(client: Client, name: str) -> Uuid:
 
 
 def test_the_topics_of_coordinators_stay() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_internal_topic("__consumer_offsets")
         (result,) = await delete(client, "__consumer_offsets")
         assert result.error_code == InvalidTopic.code
@@ -54,7 +54,7 @@ def test_the_topics_of_coordinators_stay() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_topic_goes_with_its_logs_and_comes_back_empty(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=2)
         await client.create_topic("other")
         await client.produce("t", b"x")
@@ -62,9 +62,9 @@ def test_a_topic_goes_with_its_logs_and_comes_back_empty(version: int) -> None:
         assert (result.name, result.error_code) == ("t", 0)
         assert await topic_names(client) == ["other"]
         assert (await client.produce("t", b"x")).error_code == UnknownTopicOrPartition.code
-        assert {name for name in directories(world) if not name.endswith("-delete")} == {"other-0"}
+        assert {name for name in directories(harness) if not name.endswith("-delete")} == {"other-0"}
         await asyncio.sleep(120)
-        assert directories(world) == {"other-0"}
+        assert directories(harness) == {"other-0"}
         await client.create_topic("t")
         assert await client.values("t") == []
 
@@ -73,8 +73,8 @@ def test_a_topic_goes_with_its_logs_and_comes_back_empty(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["missing", "a b", "", "__consumer_offsets"])
-def test_an_unknown_name_is_told(version: int, name: str) -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_an_unknown_name_is_an_error(version: int, name: str) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         (result,) = await delete(client, name, version=version)
         assert (result.name, result.error_code) == (name, UnknownTopicOrPartition.code)
         assert bool(result.error_message) == (version >= 5)
@@ -84,7 +84,7 @@ def test_an_unknown_name_is_told(version: int, name: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_name_that_comes_twice_is_refused_and_stays(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("a")
         await client.create_topic("b")
         results = await delete(client, "a", "b", "a", version=version)
@@ -95,7 +95,7 @@ def test_a_name_that_comes_twice_is_refused_and_stays(version: int) -> None:
 
 
 def test_a_topic_goes_by_its_id() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         topic_id = await id_of(client, "t")
         (result,) = await delete(client, topic_id)
@@ -107,7 +107,7 @@ def test_a_topic_goes_by_its_id() -> None:
 
 
 def test_a_topic_named_both_ways_is_refused_and_stays() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         topic_id = await id_of(client, "t")
         for wanted in (("t", topic_id), (topic_id, "t")):
@@ -121,7 +121,7 @@ def test_a_topic_named_both_ways_is_refused_and_stays() -> None:
 
 
 def test_one_entry_with_name_and_id_or_neither_is_refused() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         both = DeleteTopicState(name="t", topic_id=await id_of(client, "t"))
         neither = DeleteTopicState(name=None, topic_id=ZERO_UUID)
@@ -136,7 +136,7 @@ def test_one_entry_with_name_and_id_or_neither_is_refused() -> None:
 
 
 def test_deletion_can_be_forbidden() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         (result,) = await delete(client, "t")
         assert result.error_code == TopicDeletionDisabled.code
@@ -145,10 +145,10 @@ def test_deletion_can_be_forbidden() -> None:
     with_broker(scenario, delete_topic_enable=False)
 
 
-def test_a_fetch_that_waits_is_told_that_its_topic_went() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_a_fetch_that_waits_learns_that_its_topic_was_deleted() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
-        waiting = asyncio.ensure_future((await world.connect()).fetch("t", 0, max_wait_ms=60_000))
+        waiting = asyncio.ensure_future((await harness.connect()).fetch("t", 0, max_wait_ms=60_000))
         await asyncio.sleep(1)
         await delete(client, "t")
         async with asyncio.timeout(1):

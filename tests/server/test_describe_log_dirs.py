@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import KafkaStorageError
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -36,12 +36,12 @@ def sizes(result: DescribeLogDirsResult) -> dict[tuple[str, int], int]:
 
 @pytest.mark.parametrize("version", range(1, 6))
 def test_each_partition_with_its_size(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=2)
         await client.produce("t", b"x" * 100)
         (result,) = await describe(client, None, version)
         assert (result.error_code, result.log_dir, result.is_cordoned) == (0, "/logs", False)
-        size = world.disk.size("/logs/t-0/00000000000000000000.log")
+        size = harness.disk.size("/logs/t-0/00000000000000000000.log")
         assert size > 100
         assert sizes(result) == {("t", 0): size, ("t", 1): 0}
         assert [(each.offset_lag, each.is_future_key) for each in result.topics[0].partitions] == [(0, False)] * 2
@@ -50,19 +50,19 @@ def test_each_partition_with_its_size(version: int) -> None:
     with_broker(scenario)
 
 
-def test_a_controller_is_told_where_logs_end_and_in_which_directory_they_are() -> None:
+def test_a_controller_learns_where_logs_end_and_in_which_directory_they_are() -> None:
     """R42, in tagged fields that others skip."""
 
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t", partitions=2)
             await client.produce("t", b"x")
             log = broker.replicas.get("t", 0).log
             log.leader_epochs.assign(7, log.log_end_offset)  # took office and has written nothing
             (result,) = await describe(client, None, 5)
-            assert f"directory.id={result.directory_id}".encode() in world.disk.read_file("/logs/meta.properties")
+            assert f"directory.id={result.directory_id}".encode() in harness.disk.read_file("/logs/meta.properties")
             (topic,) = result.topics
             assert topic.topic_id == log.topic_id
             assert [(each.log_end_offset, each.last_epoch) for each in topic.partitions] == [(1, 0), (0, -1)]
@@ -76,8 +76,8 @@ def test_a_controller_is_told_where_logs_end_and_in_which_directory_they_are() -
     run_virtually(main())
 
 
-def test_only_what_was_asked_for_is_told() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_only_what_was_asked_for_is_returned() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=2)
         await client.create_topic("u")
         asked: list[tuple[dict[str, list[int]], set[tuple[str, int]]]] = [
@@ -94,9 +94,9 @@ def test_only_what_was_asked_for_is_told() -> None:
 
 
 def test_a_directory_that_failed_says_so_and_the_other_goes_on() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=2)
-        world.disk.vanish("/b")
+        harness.disk.vanish("/b")
         for index in range(2):
             await client.produce("t", b"x", partition=index)
         await asyncio.sleep(1)

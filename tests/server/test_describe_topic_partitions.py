@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -40,7 +40,7 @@ async def fill(client: Client) -> None:
 
 
 def test_a_topic_with_all_that_is_known_of_it() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         response = await ask(client, "b")
         (topic,) = response.topics
@@ -59,7 +59,7 @@ def test_a_topic_with_all_that_is_known_of_it() -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7, 0, -1])
 @pytest.mark.parametrize("names", [("c", "b", "a", "a"), ()])
 def test_the_pages_together_give_everything_once_and_in_order(limit: int, names: tuple[str, ...]) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         found: list[tuple[str | None, int]] = []
         cursor: tuple[str, int] | None = None
@@ -76,8 +76,8 @@ def test_the_pages_together_give_everything_once_and_in_order(limit: int, names:
     with_broker(scenario)
 
 
-def test_unknown_and_invalid_names_are_told_in_their_place() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_unknown_and_invalid_names_have_their_errors_in_their_place() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         response = await ask(client, "b", "aa", "?")
         assert [(topic.name, topic.error_code) for topic in response.topics] == [
@@ -92,7 +92,7 @@ def test_unknown_and_invalid_names_are_told_in_their_place() -> None:
 
 
 def test_a_cursor_outside_of_the_wanted_topics_is_refused() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         for cursor in (("b", 0), ("zzz", 0), ("", 0), ("a", -1)):
             response = await ask(client, "a", "c", cursor=cursor)
@@ -105,7 +105,7 @@ def test_a_cursor_outside_of_the_wanted_topics_is_refused() -> None:
 
 
 def test_a_topic_that_went_between_two_pages_is_passed_over() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         assert partitions(await ask(client, cursor=("aa", 5))) == [("b", 0), ("c", 0), ("c", 1)]
         assert partitions(await ask(client, cursor=("a", 9))) == [("b", 0), ("c", 0), ("c", 1)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_configs import (
     ALL_BROKERS,
     APPEND,
@@ -24,7 +24,7 @@ from tests.server.test_configs import (
 from tidelog.cluster import znodes
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.kafka_names import DYNAMIC_UNSUPPORTED_NAMES
-from tidelog.config.quotas import TOLD_WHERE_SET
+from tidelog.config.quotas import DESCRIBED_WHERE_SET
 from tidelog.config.resolution import ConfigSource
 from tidelog.config.setting import UpdateMode, settings_of
 from tidelog.config.thread_pools import NO_EFFECT
@@ -35,15 +35,15 @@ from tidelog.server.broker import Broker
 OWN = {"message.max.decompressed.bytes"}
 
 
-async def told(client: Client, name: str) -> tuple[str | None, int] | None:
-    """Value and source at the broker, of settings that need not be told."""
+async def described(client: Client, name: str) -> tuple[str | None, int] | None:
+    """Value and source at the broker, of settings that need not be described."""
     found = (await describe(client, THIS_BROKER, name)).configs
     return (found[0].value, found[0].config_source) if found else None
 
 
 async def same_value(client: Client, name: str) -> str:
     """A value that is allowed: the one in force, except where the default is no value."""
-    found, _ = await told(client, name) or (None, None)
+    found, _ = await described(client, name) or (None, None)
     return found or ("10.0.0.1:5" if name == "max.connections.per.ip.overrides" else "100000")
 
 
@@ -55,26 +55,26 @@ async def same_value(client: Client, name: str) -> str:
     ],
 )
 def test_every_dynamic_setting_is_accepted_kept_shown_and_removed(resource: Resource, source: ConfigSource) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for name, declared in settings_of(BrokerSettings).items():
             if declared.update is not UpdateMode.CLUSTER_WIDE or (
                 resource == THIS_BROKER and name == "min.insync.replicas"
             ):
                 continue
-            before, text = await told(client, name), await same_value(client, name)
+            before, text = await described(client, name), await same_value(client, name)
             assert await change(client, resource, (name, SET, text)) == 0, name
             found = await entry(client, THIS_BROKER, name)
             assert (found.value, found.config_source, found.read_only) == (text, source, False), name
             assert await value(client, resource, name) == (text, source)
             assert await change(client, resource, (name, DELETE, None)) == 0
-            assert await told(client, name) == before, name
+            assert await described(client, name) == before, name
         assert (await describe(client, ALL_BROKERS)).configs == []
 
     with_broker(scenario)
 
 
 def test_a_removed_value_returns_to_the_next_source() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         name = "num.io.threads"
         assert await value(client, THIS_BROKER, name) == ("6", ConfigSource.STATIC_BROKER_CONFIG)
         assert await change(client, ALL_BROKERS, (name, SET, "7")) == 0
@@ -95,7 +95,7 @@ def test_a_removed_value_returns_to_the_next_source() -> None:
 
 
 def test_a_setting_without_effect_says_so_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         with caplog.at_level(logging.INFO, "tidelog.server.unused_settings_log"):
             assert await change(client, THIS_BROKER, ("num.io.threads", SET, "16")) == 0
             assert await change(client, THIS_BROKER, ("message.max.bytes", SET, "5000")) == 0
@@ -123,7 +123,7 @@ def test_a_setting_without_effect_says_so_once_in_the_log(caplog: pytest.LogCapt
     ],
 )
 def test_a_change_that_kafka_refuses_is_refused(resource: Resource, name: str, text: str) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert await change(client, resource, (name, SET, text)) == InvalidRequest.code
 
     with_broker(scenario)
@@ -146,9 +146,9 @@ def test_each_dynamic_setting_of_kafka_is_known_here() -> None:
 
 def test_throttled_rates_apply_at_once_by_broker_before_those_of_all() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             quota = broker._services.quotas.leader
             name = "leader.replication.throttled.rate"
             assert not quota.is_limited
@@ -164,26 +164,26 @@ def test_throttled_rates_apply_at_once_by_broker_before_those_of_all() -> None:
     run_virtually(main())
 
 
-@pytest.mark.parametrize("name", sorted(TOLD_WHERE_SET))
-def test_a_rate_that_nobody_has_set_is_not_told(name: str) -> None:
-    """As in Kafka: Cruise Control takes a rate that is still told for one that it could not remove, and gives up."""
+@pytest.mark.parametrize("name", sorted(DESCRIBED_WHERE_SET))
+def test_a_rate_that_nobody_has_set_is_not_described(name: str) -> None:
+    """As in Kafka: Cruise Control gives up if a rate that it has removed is still described."""
 
-    async def scenario(world: World, client: Client) -> None:
-        assert await told(client, name) is None
+    async def scenario(harness: Harness, client: Client) -> None:
+        assert await described(client, name) is None
         assert await change(client, THIS_BROKER, (name, SET, "1000")) == 0
         (found,) = (await describe(client, THIS_BROKER, name)).configs
         (synonym,) = found.synonyms
         assert (found.value, synonym.value) == ("1000", "1000")
         assert found.config_source == synonym.source == ConfigSource.DYNAMIC_BROKER_CONFIG
         assert await change(client, THIS_BROKER, (name, DELETE, None)) == 0
-        assert await told(client, name) is None
+        assert await described(client, name) is None
 
     with_broker(scenario)
 
 
-def test_a_rate_in_the_file_is_told() -> None:
-    async def scenario(world: World, client: Client) -> None:
-        found = await told(client, "leader.replication.throttled.rate")
+def test_a_rate_in_the_file_is_described() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
+        found = await described(client, "leader.replication.throttled.rate")
         assert found == ("5", ConfigSource.STATIC_BROKER_CONFIG)
 
     with_broker(scenario, leader_replication_throttled_rate=5)
@@ -191,9 +191,9 @@ def test_a_rate_in_the_file_is_told() -> None:
 
 def test_the_rate_of_the_cleaner_applies_at_once() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(log_cleaner_io_max_bytes_per_second=5.0) as broker:
-            client, name = await world.connect(), "log.cleaner.io.max.bytes.per.second"
+        harness = Harness()
+        async with harness.broker(log_cleaner_io_max_bytes_per_second=5.0) as broker:
+            client, name = await harness.connect(), "log.cleaner.io.max.bytes.per.second"
             cleaner = broker._services.logs.cleaner
             assert cleaner.throttle.bytes_per_second == 5.0
             assert await change(client, THIS_BROKER, (name, SET, "1000000")) == 0
@@ -207,9 +207,9 @@ def test_the_rate_of_the_cleaner_applies_at_once() -> None:
 
 def test_throttles_written_to_the_store_by_another_tool_apply() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             store, quotas = broker._services.membership.store, broker._services.quotas
             await _write(broker, "brokers/0", {"follower.replication.throttled.rate": "77"})
@@ -241,7 +241,7 @@ async def _notify(broker: Broker, entity: str) -> None:
 
 
 def test_lists_of_throttled_replicas_are_set_appended_to_and_emptied() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         name = "leader.replication.throttled.replicas"
         await client.create_topic("t")
         assert await value(client, T, name) == ("", ConfigSource.DEFAULT_CONFIG)

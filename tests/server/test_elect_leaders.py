@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_forwarding import BROKERS, create, others, topics_of, with_cluster
 from tidelog.errors import ElectionNotNeeded, InvalidRequest, PreferredLeaderNotAvailable, UnknownTopicOrPartition
 from tidelog.protocol.messages.elect_leaders import (
@@ -33,7 +33,7 @@ def outcomes(response: ElectLeadersResponse) -> Outcomes:
 
 @pytest.mark.parametrize("version", range(3))
 def test_a_partition_that_is_led_as_it_should_be_and_one_that_is_not_there(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=2)
         asked = request(("t", 2), ("t", 1), ("missing", 0))
         response = await client.ask(asked, version, ElectLeadersResponse)
@@ -47,8 +47,8 @@ def test_a_partition_that_is_led_as_it_should_be_and_one_that_is_not_there(versi
     with_broker(scenario)
 
 
-def test_of_all_partitions_only_those_are_told_that_needed_an_election() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_of_all_partitions_only_those_are_returned_that_needed_an_election() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=2)
         response = await client.ask(ElectLeadersRequest(topic_partitions=None), 2, ElectLeadersResponse)
         assert [(result.topic, result.partition_result) for result in response.replica_election_results] == [("t", [])]
@@ -57,7 +57,7 @@ def test_of_all_partitions_only_those_are_told_that_needed_an_election() -> None
 
 
 def test_nothing_asked_nothing_done() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         response = await client.ask(request(election_type=7), 2, ElectLeadersResponse)
         assert (response.error_code, outcomes(response)) == (0, {})
 
@@ -65,7 +65,7 @@ def test_nothing_asked_nothing_done() -> None:
 
 
 def test_an_unknown_kind_of_election_is_refused() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         response = await client.ask(request(("t", 0), election_type=7), 2, ElectLeadersResponse)
         assert response.error_code == InvalidRequest.code

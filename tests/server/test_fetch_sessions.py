@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, fetch_request, produce_request, with_broker
+from tests.server.harness import Client, Harness, batch_of, fetch_request, produce_request, with_broker
 from tests.server.session_reader import IDS_VERSION, SessionReader, by_index, errors, topic_id_of
 from tidelog.errors import (
     FencedLeaderEpoch,
@@ -72,7 +72,7 @@ def counted_reads() -> Iterator[list[int]]:
 
 
 def test_a_session_answers_with_what_changed_only() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 3)
         reader = await reader_of(client, 3)
         assert await reader.fetch() == {}
@@ -88,9 +88,9 @@ def test_a_session_answers_with_what_changed_only() -> None:
 
 
 def test_a_thousand_partitions_of_which_one_moves_cost_what_one_costs() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 1000)
-        producer = await world.connect()
+        producer = await harness.connect()
         reader = await reader_of(client, 1000)
         with counted_reads() as reads:
             for offset in range(10):
@@ -114,26 +114,26 @@ def test_a_thousand_partitions_of_which_one_moves_cost_what_one_costs() -> None:
 
 def test_a_waiting_session_is_one_wait_and_ends_at_its_deadline() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t", 50)
             reader = await reader_of(client, 50)
-            started = world.clock.monotonic()
+            started = harness.clock.monotonic()
             waiting = reader.start(max_wait_ms=700)
             await asyncio.sleep(0.1)
             assert sum(len(partition.watchers.operations) for partition in broker._services.replicas) == 0
             assert broker._services.purgatory.size == 1
             assert await waiting == {}
-            assert 0.7 <= world.clock.monotonic() - started < 0.72
+            assert 0.7 <= harness.clock.monotonic() - started < 0.72
 
     run_virtually(scenario())
 
 
 def test_min_bytes_are_gathered_from_all_partitions_of_a_session() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 3)
-        producer = await world.connect()
+        producer = await harness.connect()
         reader = await reader_of(client, 3)
         waiting = reader.start(max_wait_ms=30_000, min_bytes=600)
         for index in (0, 1, 0):
@@ -146,7 +146,7 @@ def test_min_bytes_are_gathered_from_all_partitions_of_a_session() -> None:
 
 
 def test_records_are_sent_again_to_a_reader_that_does_not_move_on() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 2)
         reader = await reader_of(client, 2)
         await client.produce("t", b"x")
@@ -156,10 +156,10 @@ def test_records_are_sent_again_to_a_reader_that_does_not_move_on() -> None:
     with_broker(scenario)
 
 
-def test_a_reader_that_asks_again_without_moving_on_is_told_the_high_watermark_again() -> None:
+def test_a_reader_that_asks_again_without_moving_on_gets_the_high_watermark_again() -> None:
     """It was not ready for the answer: a follower reconciles with its leader whenever the leader epoch changes."""
 
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 1)
         reader = await reader_of(client, 1)
         await client.produce("t", b"x")
@@ -174,8 +174,8 @@ def test_a_reader_that_asks_again_without_moving_on_is_told_the_high_watermark_a
     with_broker(scenario)
 
 
-def test_a_new_log_start_is_told() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_a_new_log_start_is_returned() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 2)
         await client.produce("t", b"a")
         await client.produce("t", b"b")
@@ -185,7 +185,7 @@ def test_a_new_log_start_is_told() -> None:
         assert await reader.fetch() == {}
         waiting = reader.start(max_wait_ms=500)
         await asyncio.sleep(0.1)
-        await delete_records(await world.connect(), 1)
+        await delete_records(await harness.connect(), 1)
         await asyncio.sleep(0.1)
         assert not waiting.done(), "a new log start is no reason to answer"
         assert (await waiting)[0].log_start_offset == 1
@@ -195,7 +195,7 @@ def test_a_new_log_start_is_told() -> None:
 
 
 def test_an_offset_that_falls_out_of_the_log_ends_the_wait() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 2)
         for value in (b"a", b"b", b"c"):
             await client.produce("t", value)
@@ -208,7 +208,7 @@ def test_an_offset_that_falls_out_of_the_log_ends_the_wait() -> None:
 
 
 def test_a_partition_with_an_error_is_named_every_time_until_all_is_well() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         reader = SessionReader(client)
         reader.wants("t", 0, 0)
         for _ in range(3):
@@ -218,14 +218,14 @@ def test_a_partition_with_an_error_is_named_every_time_until_all_is_well() -> No
         assert errors(responses) == {0: 0}
         assert responses[0].high_watermark == 0
         waiting = reader.start(max_wait_ms=30_000)
-        await (await world.connect()).produce("t", b"x")
+        await (await harness.connect()).produce("t", b"x")
         assert (await waiting)[0].records
 
     with_broker(scenario)
 
 
 def test_offsets_out_of_range_are_named_every_time() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         reader = SessionReader(client)
         reader.wants("t", 0, 7)
@@ -236,14 +236,14 @@ def test_offsets_out_of_range_are_named_every_time() -> None:
 
 
 def test_forgotten_partitions_are_neither_answered_nor_waited_for() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 3)
         reader = await reader_of(client, 3)
         reader.session.remove(TopicPartition("t", 1))
         await client.produce("t", b"x", partition=1)
         waiting = reader.start(max_wait_ms=500)
         await asyncio.sleep(0.1)
-        await (await world.connect()).produce("t", b"y", partition=1)
+        await (await harness.connect()).produce("t", b"y", partition=1)
         assert await waiting == {}
 
     with_broker(scenario)
@@ -251,9 +251,9 @@ def test_forgotten_partitions_are_neither_answered_nor_waited_for() -> None:
 
 def test_a_session_without_partitions_is_closed() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t", 2)
             reader = await reader_of(client, 2)
             assert broker._services.fetch_sessions.statistics().partitions == 2
@@ -276,9 +276,9 @@ def assert_nobody_observes(broker: Broker) -> None:
 @pytest.mark.parametrize("session_epoch", [0, -1])
 def test_a_full_request_closes_the_session_it_names(session_epoch: int) -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t", 2)
             reader = await reader_of(client, 2)
             closing = fetch_request("t", 0, max_wait_ms=0)
@@ -296,7 +296,7 @@ def test_a_full_request_closes_the_session_it_names(session_epoch: int) -> None:
 
 
 def test_requests_out_of_step_are_refused() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         reader = await reader_of(client, 1)
         request = reader.request()
@@ -320,9 +320,9 @@ def test_requests_out_of_step_are_refused() -> None:
 
 def test_session_epochs_go_round() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             reader = await reader_of(client, 1)
             (session,) = broker._services.fetch_sessions._sessions.values()
@@ -337,7 +337,7 @@ def test_session_epochs_go_round() -> None:
 def test_a_later_request_ends_the_wait_of_the_one_before() -> None:
     """A follower that got a partition to follow does not wait for records of the others first."""
 
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         reader = await reader_of(client, 1)
         earlier = client.start(reader.request(max_wait_ms=30_000), 12)
@@ -356,7 +356,7 @@ def test_a_later_request_ends_the_wait_of_the_one_before() -> None:
 
 
 def test_what_max_bytes_left_out_comes_first_the_next_time() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 4)
         for index in range(4):
             for _ in range(3):
@@ -381,9 +381,9 @@ def test_what_max_bytes_left_out_comes_first_the_next_time() -> None:
 
 def test_a_new_leader_epoch_is_noticed_inside_a_session() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             reader = SessionReader(client)
             reader.wants("t", 0, 0, current_leader_epoch=0)
@@ -405,17 +405,17 @@ def test_a_new_leader_epoch_is_noticed_inside_a_session() -> None:
 
 def test_a_topic_made_anew_is_another_topic_by_its_id_and_the_same_by_its_name() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
-            by_name, by_id = SessionReader(client), SessionReader(await world.connect(), version=IDS_VERSION)
+            by_name, by_id = SessionReader(client), SessionReader(await harness.connect(), version=IDS_VERSION)
             by_name.wants("t", 0, 0)
             by_id.wants("t", 0, 0, topic_id_of(broker, "t"))
             assert errors(await by_name.fetch()) == errors(await by_id.fetch()) == {0: 0}
             waiting = by_name.start(max_wait_ms=30_000), by_id.start(max_wait_ms=30_000)
             await asyncio.sleep(0.1)
-            admin = await world.connect()
+            admin = await harness.connect()
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
             assert (await admin.ask(request, 6, DeleteTopicsResponse)).responses[0].error_code == 0
             for task in waiting:
@@ -434,7 +434,7 @@ def test_a_topic_made_anew_is_another_topic_by_its_id_and_the_same_by_its_name()
 
 
 def test_a_topic_made_anew_between_two_fetches_is_found_by_its_name() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await client.produce("t", b"old")
         reader = await reader_of(client, 1)
@@ -445,7 +445,7 @@ def test_a_topic_made_anew_between_two_fetches_is_found_by_its_name() -> None:
         responses = await reader.fetch()
         assert (responses[0].error_code, responses[0].high_watermark) == (0, 0)
         waiting = reader.start(max_wait_ms=30_000)
-        await (await world.connect()).produce("t", b"new")
+        await (await harness.connect()).produce("t", b"new")
         await asyncio.sleep(0.1)
         assert waiting.done()
 
@@ -454,9 +454,9 @@ def test_a_topic_made_anew_between_two_fetches_is_found_by_its_name() -> None:
 
 def test_a_partition_of_another_topic_of_the_same_name_is_not_served_by_id() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             cluster = broker._services.cluster
             cluster.apply(cluster.image.with_topics(replace(cluster.image.topics["t"], topic_id=b"another" + bytes(9))))
@@ -469,17 +469,17 @@ def test_a_partition_of_another_topic_of_the_same_name_is_not_served_by_id() -> 
 
 def test_cold_records_of_a_session_are_read_by_a_worker_and_changes_meanwhile_are_not_missed() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t", 2, segment_bytes="1048576")
             for index in range(30):
                 await client.produce("t", b"%d" % index + b"x" * 100_000)
-            world.disk.uncached_paths.add("/logs/t-0/00000000000000000000.log")
+            harness.disk.uncached_paths.add("/logs/t-0/00000000000000000000.log")
             reader = await reader_of(client, 2)
             reader.wants("t", 0, 3)
             waiting = reader.start(max_wait_ms=30_000)
-            await (await world.connect()).produce("t", b"x", partition=1)
+            await (await harness.connect()).produce("t", b"x", partition=1)
             assert 0 in await waiting
             reader.wants("t", 0, 30)
             assert (await reader.fetch())[1].records
@@ -488,7 +488,7 @@ def test_cold_records_of_a_session_are_read_by_a_worker_and_changes_meanwhile_ar
 
 
 def test_without_slots_every_fetch_is_a_full_one() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 2)
         reader = await reader_of(client, 2)
         assert reader.request().session_id == 0
@@ -500,15 +500,15 @@ def test_without_slots_every_fetch_is_a_full_one() -> None:
 
 def test_an_evicted_session_is_answered_and_not_known_any_more() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker(max_incremental_fetch_session_cache_slots=1) as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker(max_incremental_fetch_session_cache_slots=1) as broker:
+            client = await harness.connect()
             await client.create_topic("t", 3)
             reader = await reader_of(client, 2)
             await asyncio.sleep(121)
             waiting = client.start(reader.request(max_wait_ms=200_000), 12)
             await asyncio.sleep(1)
-            larger = await reader_of(await world.connect(), 3)
+            larger = await reader_of(await harness.connect(), 3)
             assert waiting.done()
             assert (await waiting).error_code == FetchSessionIdNotFound.code  # type: ignore[attr-defined]
             assert await larger.fetch() == {}
@@ -519,9 +519,9 @@ def test_an_evicted_session_is_answered_and_not_known_any_more() -> None:
 
 
 def test_sessions_leave_nothing_for_the_garbage_collector() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", 2)
-        producer = await world.connect()
+        producer = await harness.connect()
         reader = await reader_of(client, 2)
 
         async def exchange(offset: int) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import NO_ERROR, CoordinatorNotAvailable, InvalidRequest
 from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -46,7 +46,7 @@ async def configs_of(client: Client, topic: str) -> dict[str, str | None]:
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("key_type", [GROUP, TRANSACTION])
 def test_the_first_question_creates_the_topic_and_names_the_leader(version: int, key_type: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         request = FindCoordinatorRequest(key="one", coordinator_keys=["one", "two"])
         if version > 0:
             request.key_type = key_type
@@ -62,7 +62,7 @@ def test_the_first_question_creates_the_topic_and_names_the_leader(version: int,
 
 
 def test_the_topics_have_kafkas_settings() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await find(client, "group")
         await find(client, "transaction", key_type=TRANSACTION)
         offsets, transactions = await topics_of(client, "__consumer_offsets", "__transaction_state")
@@ -89,7 +89,7 @@ def test_the_topics_have_kafkas_settings() -> None:
 
 
 def test_settings_decide_on_the_topics() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await find(client, "group")
         (topic,) = await topics_of(client, "__consumer_offsets")
         assert len(topic.partitions) == 3
@@ -98,7 +98,7 @@ def test_settings_decide_on_the_topics() -> None:
 
 
 def test_a_share_group_has_no_coordinator() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         found = await find(client, "group:AAAAAAAAAAAAAAAAAAAAAA:0", key_type=SHARE)
         assert [(each.error_code, each.node_id, each.port) for each in found] == [(InvalidRequest.code, -1, -1)]
         assert await topics_of(client) == []
@@ -107,7 +107,7 @@ def test_a_share_group_has_no_coordinator() -> None:
 
 
 def test_nothing_is_created_for_nobody() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert await find(client) == []
         assert await topics_of(client) == []
 
@@ -115,7 +115,7 @@ def test_nothing_is_created_for_nobody() -> None:
 
 
 def test_brokers_that_are_missing_are_not_waited_for() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         began_s = asyncio.get_running_loop().time()
         (found,) = await find(client, "group")
         assert found.error_code == CoordinatorNotAvailable.code
@@ -126,8 +126,8 @@ def test_brokers_that_are_missing_are_not_waited_for() -> None:
 
 
 def test_many_who_ask_at_once_get_one_topic() -> None:
-    async def scenario(world: World, client: Client) -> None:
-        clients = [client, await world.connect(), await world.connect()]
+    async def scenario(harness: Harness, client: Client) -> None:
+        clients = [client, await harness.connect(), await harness.connect()]
         found = await asyncio.gather(*(find(each, "group") for each in clients))
         assert {each.error_code for (each,) in found} == {NO_ERROR}
 
@@ -135,7 +135,7 @@ def test_many_who_ask_at_once_get_one_topic() -> None:
 
 
 def test_asking_for_the_metadata_of_an_internal_topic_creates_it_as_coordinators_need_it() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         (topic,) = await topics_of(client, "__consumer_offsets", may_create=True)
         assert len(topic.partitions) == 50
         assert (await configs_of(client, "__consumer_offsets"))["cleanup.policy"] == "compact"
@@ -145,11 +145,11 @@ def test_asking_for_the_metadata_of_an_internal_topic_creates_it_as_coordinators
 
 def test_the_coordinator_is_the_same_after_a_restart() -> None:
     async def scenario() -> None:
-        world = World()
-        async with world.broker():
-            await find(await world.connect(), "group")
-        async with world.broker(offsets_topic_num_partitions=7):
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            await find(await harness.connect(), "group")
+        async with harness.broker(offsets_topic_num_partitions=7):
+            client = await harness.connect()
             (found,) = await find(client, "group")
             assert found.error_code == NO_ERROR
             (topic,) = await topics_of(client, "__consumer_offsets")

@@ -1,7 +1,7 @@
 """What followers fetch and what that tells the leader, through the wire protocol, on virtual time.
 
-The followers here are the test itself; the broker believes in them because it was told to lead partitions that
-have them as replicas.
+The followers here are the test itself; the broker believes in them because the controller has made it leader
+of partitions that have them as replicas.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, fetch_request, produce_request
+from tests.server.harness import Client, Harness, batch_of, fetch_request, produce_request
 from tests.server.session_reader import IDS_VERSION, SessionReader, errors, topic_id_of
 from tests.server.test_fetch_sessions import counted_reads, delete_records
 from tidelog.cluster.image import BrokerRegistration as RegisteredBroker
@@ -60,8 +60,8 @@ HERE, FOLLOWER, SECOND = 0, 5, 6
 class Led:
     """A broker that leads topic t, with followers played by the test."""
 
-    def __init__(self, world: World, broker: Broker, client: Client) -> None:
-        self.world = world
+    def __init__(self, harness: Harness, broker: Broker, client: Client) -> None:
+        self.harness = harness
         self.broker = broker
         self.client = client
         self.replicas = broker._services.replicas
@@ -110,11 +110,11 @@ def with_leader(scenario: Callable[[Led], Awaitable[None]], count: int = 1) -> N
     """Run a scenario with a broker that leads topic t in epoch 1, with one follower, in sync."""
 
     async def main() -> None:
-        world = World()
-        async with world.broker(replica_lag_time_max_ms=600_000) as broker:
-            client = await world.connect_as_broker(broker)
+        harness = Harness()
+        async with harness.broker(replica_lag_time_max_ms=600_000) as broker:
+            client = await harness.connect_as_broker(broker)
             await client.create_topic("t", count)
-            led = Led(world, broker, client)
+            led = Led(harness, broker, client)
             led.assign(count=count)
             await scenario(led)
 
@@ -136,7 +136,7 @@ def test_a_follower_reads_to_the_end_and_a_consumer_what_is_committed() -> None:
 
 def test_an_acks_all_produce_and_a_consumer_wait_for_the_follower() -> None:
     async def scenario(led: Led) -> None:
-        producer, consumer = await led.world.connect(), await led.world.connect()
+        producer, consumer = await led.harness.connect(), await led.harness.connect()
         produced = producer.start(produce_request("t", batch_of(b"x")), 9)
         consumed = consumer.start(fetch_request("t", 0, max_wait_ms=30_000), 12)
         await asyncio.sleep(1)
@@ -159,7 +159,7 @@ def test_a_follower_waits_for_the_end_of_the_log_and_not_for_the_high_watermark(
         await led.client.produce("t", b"x", acks=1)
         await led.fetch_as(FOLLOWER, 0)
         waiting = led.client.start(follower_request(FOLLOWER, 1, max_wait_ms=30_000), 12)
-        other = Led(led.world, led.broker, await led.world.connect_as_broker(led.broker))
+        other = Led(led.harness, led.broker, await led.harness.connect_as_broker(led.broker))
         await other.fetch_as(SECOND, 1)
         await asyncio.sleep(1)
         assert led.partition().log.high_watermark == 1
@@ -192,12 +192,12 @@ def test_a_fetch_that_diverges_or_is_out_of_range_does_not_count() -> None:
 
 def test_a_fetch_counts_for_all_its_partitions_where_one_of_them_is_read_by_a_worker() -> None:
     async def scenario(led: Led) -> None:
-        producer = await led.world.connect()
+        producer = await led.harness.connect()
         led.partition().configure(replace(led.partition().log.settings, segment_bytes=1048576))
         for index in range(30):
             await producer.produce("t", b"%d" % index + b"x" * 100_000, acks=1)
         await producer.produce("t", b"y", acks=1, partition=1)
-        led.world.disk.uncached_paths.add("/logs/t-0/00000000000000000000.log")
+        led.harness.disk.uncached_paths.add("/logs/t-0/00000000000000000000.log")
         reader = SessionReader(led.client, replica_id=FOLLOWER)
         reader.wants("t", 0, 3)
         reader.wants("t", 1, 1)
@@ -241,7 +241,7 @@ def test_an_offset_between_high_watermark_and_end_is_waited_for() -> None:
     async def scenario(led: Led) -> None:
         for value in (b"a", b"b"):
             await led.client.produce("t", value, acks=1)
-        consumer = await led.world.connect()
+        consumer = await led.harness.connect()
         waiting = consumer.start(fetch_request("t", 1, max_wait_ms=30_000), 12)
         await asyncio.sleep(1)
         await led.fetch_as(FOLLOWER, 1)
@@ -260,7 +260,7 @@ def test_a_log_may_start_in_the_middle_of_a_batch() -> None:
     async def scenario(led: Led) -> None:
         await led.client.produce("t", b"a", b"b", b"c", acks=1)
         await led.fetch_as(FOLLOWER, 3)
-        deleting = asyncio.get_running_loop().create_task(delete_records(await led.world.connect(), 1))
+        deleting = asyncio.get_running_loop().create_task(delete_records(await led.harness.connect(), 1))
         await asyncio.sleep(0.1)
         for data in (await led.fetch_as(FOLLOWER, 1), await led.client.fetch("t", 1)):
             assert data.log_start_offset == 1
@@ -282,7 +282,7 @@ def with_log_start(request: FetchRequest, log_start_offset: int) -> FetchRequest
 
 def test_a_follower_of_a_thousand_partitions_of_which_one_moves_costs_what_one_costs() -> None:
     async def scenario(led: Led) -> None:
-        producer = await led.world.connect()
+        producer = await led.harness.connect()
         reader = SessionReader(led.client, replica_id=FOLLOWER)
         for index in range(1000):
             reader.wants("t", index, 0)
@@ -304,14 +304,14 @@ def test_a_follower_of_a_thousand_partitions_of_which_one_moves_costs_what_one_c
     with_leader(scenario, count=1000)
 
 
-def test_a_high_watermark_that_another_follower_raised_is_told_with_the_next_answer() -> None:
+def test_a_high_watermark_that_another_follower_raised_is_in_the_next_response() -> None:
     async def scenario(led: Led) -> None:
         led.assign(leader_epoch=2, replicas=(HERE, FOLLOWER, SECOND), in_sync=(HERE, FOLLOWER, SECOND), count=2)
         reader = SessionReader(led.client, replica_id=FOLLOWER)
         for index in range(2):
             reader.wants("t", index, 0)
         await reader.fetch()
-        other = Led(led.world, led.broker, await led.world.connect_as_broker(led.broker))
+        other = Led(led.harness, led.broker, await led.harness.connect_as_broker(led.broker))
         await other.client.produce("t", b"x", acks=1)
         assert list(await reader.fetch()) == [0]
         reader.wants("t", 0, 1)
@@ -334,7 +334,7 @@ def test_a_follower_that_names_its_high_watermark_is_answered_with_a_newer_one()
         topic_id = topic_id_of(led.broker, "t")
         reader.wants("t", 0, 0, topic_id)
         await reader.fetch()
-        other = Led(led.world, led.broker, await led.world.connect_as_broker(led.broker))
+        other = Led(led.harness, led.broker, await led.harness.connect_as_broker(led.broker))
         await other.client.produce("t", b"x", acks=1)
         assert list(await reader.fetch()) == [0]
         reader.wants("t", 0, 1, topic_id, high_watermark=0)
@@ -373,7 +373,7 @@ def test_a_broker_that_may_have_been_replaced_serves_consumers_only() -> None:
         await led.client.produce("t", b"x", acks=1)
         await led.fetch_as(FOLLOWER, 1)
         await led.client.produce("t", b"y", acks=1)
-        led.world.stores[-1].lease.end = 0.0
+        led.harness.stores[-1].lease.end = 0.0
         assert led.broker._services.is_fenced
         rejected = await led.fetch_as(FOLLOWER, 2)
         assert rejected.error_code == NotLeaderOrFollower.code
@@ -432,7 +432,7 @@ def test_a_follower_tells_which_producers_it_knows() -> None:
     with_leader(scenario)
 
 
-def test_a_produce_that_waits_is_told_of_the_new_leader() -> None:
+def test_a_produce_that_waits_learns_of_the_new_leader() -> None:
     async def scenario(led: Led) -> None:
         waiting = led.client.start(produce_request("t", batch_of(b"x")), 10)
         await asyncio.sleep(1)
@@ -460,7 +460,7 @@ def test_too_few_replicas_in_sync_refuse_a_write_before_and_after_the_append() -
         waiting = led.client.start(produce_request("t", batch_of(b"x")), 9)
         await asyncio.sleep(1)
         leader = led.partition().require_leader()
-        led.partition().perform(leader, leader.on_written((HERE,), 2, led.world.clock.now_ms()))
+        led.partition().perform(leader, leader.on_written((HERE,), 2, led.harness.clock.now_ms()))
         await asyncio.sleep(0.1)
         assert waiting.done()
         response = (await waiting).responses[0].partition_responses[0]  # type: ignore[attr-defined]
@@ -480,7 +480,7 @@ async def latest_offset(client: Client, replica_id: int, version: int = 11) -> t
     return response.error_code, response.offset
 
 
-def test_followers_are_told_the_end_of_the_log_and_consumers_what_is_committed() -> None:
+def test_followers_get_the_end_of_the_log_and_consumers_what_is_committed() -> None:
     async def scenario(led: Led) -> None:
         await led.client.produce("t", b"x", acks=1)
         assert await latest_offset(led.client, FOLLOWER) == (0, 1)

@@ -194,7 +194,7 @@ async def grow_one(connection: ClientConnection) -> int:
 
 
 @pytest.mark.parametrize("ask", [create_one, delete_one, grow_one])
-def test_a_controller_that_cannot_be_reached_is_told_as_such_until_there_is_another(ask: Ask) -> None:
+def test_a_controller_that_cannot_be_reached_is_reported_as_such_until_there_is_another(ask: Ask) -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         asked = others(cluster)[0]
         connection = await cluster.connect(asked)

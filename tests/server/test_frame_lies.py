@@ -10,7 +10,7 @@ import pytest
 from compat.answers import frame_lies, lies
 from compat.answers.frame_lies import FRAME_LIES, KNOWN_FRAMES
 from tests.counted_calls import counted_calls
-from tests.server.harness import Client, World, produce_request, with_broker
+from tests.server.harness import Client, Harness, produce_request, with_broker
 from tidelog.errors import (
     NO_ERROR,
     CorruptMessage,
@@ -138,7 +138,7 @@ REFUSED: Mapping[tuple[type[KafkaError], str], tuple[str, ...]] = {
 }
 """By error and topic. All others were taken."""
 
-KAFKA = {f"{topic}: {what}": error.code for (error, topic), told in REFUSED.items() for what in told}
+KAFKA = {f"{topic}: {what}": error.code for (error, topic), cases in REFUSED.items() for what in cases}
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +160,7 @@ async def codes(client: Client, chapter: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("chapter", FRAME_LIES)
 def test_a_batch_that_lies_is_answered_as_kafka_answers_it(chapter: str) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         answers = await codes(client, chapter)
         differing = {title: code for title, code in answers.items() if code != KAFKA.get(title, NO_ERROR)}
         assert differing.keys() == answers.keys() & KNOWN_FRAMES.keys(), differing

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_group_offsets import GROUP, TOPIC, commit, fetch, prepare
 from tidelog.errors import GroupIdNotFound, InvalidGroupId, NonEmptyGroup, NotCoordinator
 from tidelog.protocol.codec import encode
@@ -67,7 +67,7 @@ async def deleted(client: Client, *groups: str, version: int = 2) -> dict[str, i
 
 @pytest.mark.parametrize("version", range(6))
 def test_groups_are_listed(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         await commit(client, (0, 5), group="simple")
         await join(client)
@@ -80,7 +80,7 @@ def test_groups_are_listed(version: int) -> None:
 
 
 def test_groups_are_filtered_by_state_and_kind() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         await commit(client, (0, 5), group="simple")
         await join(client)
@@ -96,7 +96,7 @@ def test_groups_are_filtered_by_state_and_kind() -> None:
 
 @pytest.mark.parametrize("version", range(7))
 def test_groups_are_described(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         member = await join(client)
         (found,) = await described(client, GROUP, version=version, operations=version >= 3)
@@ -112,7 +112,7 @@ def test_groups_are_described(version: int) -> None:
 
 
 def test_groups_that_are_not_there_are_described_as_dead() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         await commit(client, (0, 5), group="simple")
         old = await described(client, "simple", "nobody", version=5)
@@ -125,7 +125,7 @@ def test_groups_that_are_not_there_are_described_as_dead() -> None:
 
 
 def test_the_group_without_a_name_is_no_consumer_group() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         request = ConsumerGroupDescribeRequest(group_ids=["", "nobody"])
         found = (await client.ask(request, 1, ConsumerGroupDescribeResponse)).groups
@@ -135,7 +135,7 @@ def test_the_group_without_a_name_is_no_consumer_group() -> None:
 
 
 def test_a_broker_that_coordinates_nothing_says_so() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert [each.error_code for each in await described(client, GROUP)] == [NotCoordinator.code]
         assert await deleted(client, GROUP) == {GROUP: NotCoordinator.code}
         assert await listed(client) == {}
@@ -144,7 +144,7 @@ def test_a_broker_that_coordinates_nothing_says_so() -> None:
 
 
 def test_a_member_whose_session_is_over_holds_no_group_however_late_its_timer_is() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         await join(client)
         deleting = asyncio.ensure_future(deleted(client, GROUP))
@@ -159,7 +159,7 @@ def test_a_member_whose_session_is_over_holds_no_group_however_late_its_timer_is
 
 @pytest.mark.parametrize("version", range(3))
 def test_groups_without_members_are_deleted(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         await commit(client, (0, 5), group="simple")
         await join(client)

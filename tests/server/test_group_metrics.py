@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.server.harness import Client, World
+from tests.server.harness import Client, Harness
 from tests.server.scrape import Scrape
 from tests.server.test_classic_groups import joined, joining, leaving, syncing
 from tests.server.test_group_offsets import GROUP, TOPIC, commit_request, prepare
@@ -39,9 +39,9 @@ async def join_consumer_group(client: Client) -> None:
 
 def test_groups_are_counted_by_protocol_and_state() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await prepare(client)
             response = await joined(client, 9)
             found = Scrape.of(broker)
@@ -66,9 +66,9 @@ def test_groups_are_counted_by_protocol_and_state() -> None:
 
 def test_offsets_and_rebalances_are_counted() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await prepare(client)
             await commit(client)
             found = Scrape.of(broker)
@@ -92,14 +92,14 @@ def test_offsets_and_rebalances_are_counted() -> None:
     run_virtually(main())
 
 
-def test_what_has_been_loaded_is_told() -> None:
+def test_loaded_partitions_have_metrics() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await prepare(client)
             await commit(client)
-        async with world.broker() as broker:
+        async with harness.broker() as broker:
             await asyncio.sleep(5)
             found = Scrape.of(broker)
             assert found(f"{COORDINATOR}num_partitions", state="active") == 50

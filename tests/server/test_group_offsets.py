@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import (
     GroupIdNotFound,
     IllegalGeneration,
@@ -130,7 +130,7 @@ async def fetch(
 class TestCommittingAndFetching:
     @pytest.mark.parametrize("version", range(2, 11))
     def test_what_was_committed_is_fetched(self, version: int) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             topic_id = await prepare(client)
             assert await commit(client, (0, 5), (1, 6), version=version, topic_id=topic_id) == {0: 0, 1: 0}
             assert await fetch(client, 0, 1) == (0, {0: 5, 1: 6})
@@ -139,9 +139,9 @@ class TestCommittingAndFetching:
 
     def test_commits_that_arrive_together_are_written_together_and_answered_in_their_order(self) -> None:
         async def scenario() -> None:
-            world = World()
-            async with world.broker() as broker:
-                client = await world.connect()
+            harness = Harness()
+            async with harness.broker() as broker:
+                client = await harness.connect()
                 await prepare(client)
                 await commit(client, (0, 1))
                 partition = TopicPartition("__consumer_offsets", partition_for(GROUP, 50))
@@ -158,7 +158,7 @@ class TestCommittingAndFetching:
 
     @pytest.mark.parametrize("version", range(1, 11))
     def test_offsets_are_fetched_in_every_version(self, version: int) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             topic_id = await prepare(client, partitions=3)
             await commit(client, (0, 5), (1, 6))
             found = await fetch(client, 0, 1, 2, version=version, topic_id=topic_id, is_stable=version >= 7)
@@ -169,7 +169,7 @@ class TestCommittingAndFetching:
         with_broker(scenario)
 
     def test_metadata_and_leader_epoch_come_back(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             await commit(client, (0, 5))
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, None, -1, None)])
@@ -180,7 +180,7 @@ class TestCommittingAndFetching:
         with_broker(scenario)
 
     def test_several_groups_are_fetched_at_once(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             for number in range(5):
                 await commit(client, (0, number), group=f"g{number}")
@@ -194,13 +194,13 @@ class TestCommittingAndFetching:
 
     def test_offsets_are_there_after_a_restart(self) -> None:
         async def main() -> None:
-            world = World()
-            async with world.broker():
-                client = await world.connect()
+            harness = Harness()
+            async with harness.broker():
+                client = await harness.connect()
                 await prepare(client)
                 await commit(client, (0, 5))
-            async with world.broker():
-                client = await world.connect()
+            async with harness.broker():
+                client = await harness.connect()
                 await wait_for_coordinator(client)
                 assert await fetch(client, 0) == (0, {0: 5})
 
@@ -209,7 +209,7 @@ class TestCommittingAndFetching:
 
 class TestRejections:
     def test_a_broker_that_coordinates_nothing_says_so(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await client.create_topic(TOPIC)
             assert await commit(client, (0, 5)) == {0: NotCoordinator.code}
             assert await fetch(client, 0) == (NotCoordinator.code, {})
@@ -220,7 +220,7 @@ class TestRejections:
 
     @pytest.mark.parametrize("version", [2, 9, 10])
     def test_partitions_that_do_not_exist_are_refused_one_by_one(self, version: int) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             topic_id = await prepare(client)
             found = await commit(client, (0, 5), (2, 6), (-1, 7), version=version, topic_id=topic_id)
             assert found == {0: 0, 2: UnknownTopicOrPartition.code, -1: UnknownTopicOrPartition.code}
@@ -229,7 +229,7 @@ class TestRejections:
         with_broker(scenario)
 
     def test_topics_that_do_not_exist_are_refused(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             assert await commit(client, (0, 5), topic="nothing") == {0: UnknownTopicOrPartition.code}
             assert await commit(client, (0, 5), version=10, topic_id=NOBODY) == {0: UnknownTopicId.code}
@@ -238,8 +238,8 @@ class TestRejections:
 
         with_broker(scenario)
 
-    def test_a_topic_that_is_refused_twice_is_told_once(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+    def test_a_topic_that_is_refused_twice_is_returned_once(self) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             request = commit_request((0, 5), topic_id=NOBODY)
             request.topics.append(commit_request((1, 5), topic_id=NOBODY).topics[0])
@@ -252,7 +252,7 @@ class TestRejections:
         with_broker(scenario)
 
     def test_bad_commits_get_kafkas_errors(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             assert await commit(client, (0, 5), metadata="x" * 5000) == {0: OffsetMetadataTooLarge.code}
             assert await commit(client, (0, 5), generation=1, member="m") == {0: GroupIdNotFound.code}
@@ -271,7 +271,7 @@ class TestDeleting:
         }
 
     def test_offsets_are_deleted(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             await commit(client, (0, 5), (1, 6))
             assert await self.delete(client, 0, 7) == (0, {0: 0, 7: UnknownTopicOrPartition.code})
@@ -281,7 +281,7 @@ class TestDeleting:
 
     @pytest.mark.parametrize("others", [(), (7,)])
     def test_a_topic_that_is_named_twice_is_answered_whole(self, others: tuple[int, ...]) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             await commit(client, (0, 5), (1, 6))
             wanted = [
@@ -295,7 +295,7 @@ class TestDeleting:
         with_broker(scenario)
 
     def test_bad_deletions_get_kafkas_errors(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             assert await self.delete(client, 0) == (GroupIdNotFound.code, {})
             assert await self.delete(client, 0, group="") == (InvalidGroupId.code, {})
@@ -303,7 +303,7 @@ class TestDeleting:
         with_broker(scenario)
 
     def test_offsets_of_a_deleted_topic_are_forgotten(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             await client.create_topic("payments")
             await commit(client, (0, 5))
@@ -354,7 +354,7 @@ class TestTransactions:
 
     @pytest.mark.parametrize("version", range(6))
     def test_offsets_count_when_the_transaction_is_committed(self, version: int) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             producer = await self.begin(client)
             if version < 5:
@@ -369,7 +369,7 @@ class TestTransactions:
         with_broker(scenario)
 
     def test_offsets_of_an_aborted_transaction_never_count(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             producer = await self.begin(client)
             assert await self.commit(client, producer, 5, version=5) == [0]
@@ -381,7 +381,7 @@ class TestTransactions:
 
     @pytest.mark.parametrize(("version", "error"), [(3, InvalidTxnState), (4, TransactionAbortable)])
     def test_a_group_that_was_not_added_is_refused(self, version: int, error: Any) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             producer = await self.begin(client)
             assert await self.commit(client, producer, 5, version=version) == [error.code]
@@ -390,7 +390,7 @@ class TestTransactions:
         with_broker(scenario)
 
     def test_bad_commits_get_kafkas_errors(self) -> None:
-        async def scenario(world: World, client: Client) -> None:
+        async def scenario(harness: Harness, client: Client) -> None:
             await prepare(client)
             producer = await self.begin(client)
             await self.add(client, producer)
@@ -405,7 +405,7 @@ class TestTransactions:
 
 
 def test_all_offsets_of_a_group_that_is_named_repeatedly_are_returned_once() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         await commit(client, (0, 5))
         named = OffsetFetchRequestGroup(GROUP, None, -1, [OffsetFetchRequestTopics(TOPIC, ZERO_UUID, [1])])

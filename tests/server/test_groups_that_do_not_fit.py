@@ -1,8 +1,8 @@
-"""Groups whose records are larger than the topic takes: whoever asks is told, and nothing is there afterwards."""
+"""Groups whose records are larger than the topic takes: whoever asks gets an error, and nothing is there afterwards."""
 
 import asyncio
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_classic_groups import joining
 from tests.server.test_group_offsets import TOPIC, commit_request, prepare
 from tidelog.errors import NO_ERROR, UnknownServerError
@@ -23,8 +23,8 @@ async def listed(client: Client) -> list[str]:
     return [group.group_id for group in response.groups]
 
 
-def test_whoever_asks_for_too_much_is_told_as_by_kafka() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_whoever_asks_for_too_much_gets_the_error_of_kafka() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         heartbeat = ConsumerGroupHeartbeatRequest(
             group_id="consumers",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.samples import BITS, Samples
-from tests.server.harness import Client, World
+from tests.server.harness import Client, Harness
 from tests.server.test_group_offsets import TOPIC, prepare
 from tidelog.protocol.apis import API_KEYS
 from tidelog.protocol.fields import Array, Binary, Field, Fixed, Text
@@ -152,13 +152,13 @@ async def known_state(client: Client) -> tuple[Any, Any]:
     return kinds, offsets
 
 
-async def torment(world: World, seed: int) -> tuple[Any, Any]:
-    client = await world.connect()
+async def torment(harness: Harness, seed: int) -> tuple[Any, Any]:
+    client = await harness.connect()
     hostile = Hostile(seed, await prepare(client))
     waiting = []
     for _ in range(REQUESTS):
         # Each on a connection of its own: answers of one connection come in the order of its requests.
-        other = await world.connect(hostile.random.choice(("", "client", "c\nd", "x" * 32_767)))
+        other = await harness.connect(hostile.random.choice(("", "client", "c\nd", "x" * 32_767)))
         request, version = hostile.request()
         response = other.start(request, version)
         waiting.append((other, request, version, response))
@@ -179,11 +179,11 @@ def test_whatever_coordinators_are_asked_is_answered_and_remembered(
     caplog.set_level(logging.ERROR)
 
     async def main() -> None:
-        world = World()
-        async with world.broker(connections_max_idle_ms=10_000_000):
-            before = await torment(world, seed)
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker(connections_max_idle_ms=10_000_000):
+            before = await torment(harness, seed)
+        async with harness.broker():
+            client = await harness.connect()
             await asyncio.sleep(5)
             assert await known_state(client) == before
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import NO_ERROR
 from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
@@ -111,22 +111,22 @@ async def topic_names(client: Client) -> list[str | None]:
     return [topic.name for topic in (await client.ask(MetadataRequest(topics=None), 9, MetadataResponse)).topics]
 
 
-def log_names(world: World) -> set[str]:
-    entries = world.disk.list_directory("/logs")
+def log_names(harness: Harness) -> set[str]:
+    entries = harness.disk.list_directory("/logs")
     return {entry.name for entry in entries if entry.is_directory and not entry.name.endswith("-delete")}
 
 
-def check(scenario: Callable[[World, Client], Awaitable[None]]) -> None:
+def check(scenario: Callable[[Harness, Client], Awaitable[None]]) -> None:
     """Whatever it does: what was there before works afterwards, on the same connection."""
 
-    async def main(world: World, client: Client) -> None:
-        client.broker_epoch = registered_epoch(world.store_state, 0) or -1
+    async def main(harness: Harness, client: Client) -> None:
+        client.broker_epoch = registered_epoch(harness.store_state, 0) or -1
         await client.create_topic("orders")
         assert (await client.produce("orders", b"before")).error_code == NO_ERROR
-        logs = log_names(world)
-        await scenario(world, client)
+        logs = log_names(harness)
+        await scenario(harness, client)
         assert client.closed_because is None
-        assert log_names(world) == logs
+        assert log_names(harness) == logs
         assert (await client.produce("orders", b"after")).error_code == NO_ERROR
         assert await client.values("orders") == [b"before", b"after"]
 
@@ -135,7 +135,7 @@ def check(scenario: Callable[[World, Client], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "../../../tmp/x", "a/b", "a b", "x" * 250, "x\0y", "\ud7ff"])
 def test_a_role_for_a_topic_that_cannot_exist_is_refused(topic: str) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert NO_ERROR not in await give_roles(client, topic, state())
         assert await update(client, topic, 0) == NO_ERROR
         await stop(client, topic, 0, 0, -1)
@@ -158,14 +158,14 @@ def test_a_role_for_a_topic_that_cannot_exist_is_refused(topic: str) -> None:
     ],
 )
 def test_a_role_that_contradicts_itself_is_refused(nonsense: LeaderAndIsrPartitionState) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert NO_ERROR not in await give_roles(client, "hostile", nonsense)
 
     check(scenario)
 
 
 def test_of_two_roles_for_one_partition_in_one_request_the_last_counts() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert await give_roles(client, "twice", state(), state(leader=7, isr=(7,), replicas=(0, 7))) == [0, 0]
         assert await stop(client, "twice", 0, 0) in ([0], [0, 0])
         assert await give_roles(client, "twice", state(leader=7, isr=(7,), replicas=(0, 7)), state()) == [0, 0]
@@ -177,7 +177,7 @@ def test_of_two_roles_for_one_partition_in_one_request_the_last_counts() -> None
 
 @pytest.mark.parametrize("indexes", [(-1,), (0, -5), (LARGEST,), (10**6,)])
 def test_metadata_of_partitions_that_cannot_exist_is_passed_over(indexes: tuple[int, ...]) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await update(client, "hostile", *indexes)
         assert await topic_names(client) == ["orders"]
 
@@ -185,7 +185,7 @@ def test_metadata_of_partitions_that_cannot_exist_is_passed_over(indexes: tuple[
 
 
 def test_requests_that_say_nothing_are_answered() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.ask(LeaderAndIsrRequest(controller_id=0, controller_epoch=1), 7, LeaderAndIsrResponse)
         await client.ask(StopReplicaRequest(controller_id=0, controller_epoch=1), 4, StopReplicaResponse)
         assert await give_roles(client, "orders") == []
@@ -196,7 +196,7 @@ def test_requests_that_say_nothing_are_answered() -> None:
 
 
 def test_a_broker_that_is_not_there_cannot_be_shut_down() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for broker_id, epoch in ((9, -1), (-1, -1), (0, -(2**63)), (LARGEST, 2**63 - 1)):
             request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=epoch)
             response = await client.ask(request, 3, ControlledShutdownResponse)
@@ -225,7 +225,7 @@ MIN_LONG, MAX_LONG = -(2**63), 2**63 - 1
 @pytest.mark.parametrize("replica_id", [-1, -5, 0, 2, LARGEST])
 @pytest.mark.parametrize("offset", [MIN_LONG, -1, 0, 1, 2, MAX_LONG])
 def test_a_fetch_of_any_offset_by_anybody_harms_nobody(replica_id: int, offset: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for options in (
             {},
             {"log_start_offset": offset},
@@ -244,7 +244,7 @@ def test_a_fetch_of_any_offset_by_anybody_harms_nobody(replica_id: int, offset: 
 
 @pytest.mark.parametrize("limit", [-LARGEST, -1, 0, 1, LARGEST])
 def test_a_fetch_with_any_limits_harms_nobody(limit: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fetch(client, wanted(), max_bytes=limit)
         await fetch(client, wanted(), min_bytes=limit, max_wait_ms=10)
         await fetch(client, wanted(offset=1), max_wait_ms=min(limit, 1000))
@@ -256,7 +256,7 @@ def test_a_fetch_with_any_limits_harms_nobody(limit: int) -> None:
 @pytest.mark.parametrize("session_id", [-LARGEST, -1, 0, 1, LARGEST])
 @pytest.mark.parametrize("session_epoch", [-LARGEST, -2, -1, 0, 1, LARGEST])
 def test_a_fetch_in_any_session_harms_nobody(session_id: int, session_epoch: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         known = (await fetch(client, wanted(), session_epoch=0)).session_id
         assert known > 0
         for each in (session_id, known):
@@ -276,9 +276,9 @@ def test_a_fetch_in_any_session_harms_nobody(session_id: int, session_epoch: int
 
 def test_followers_that_do_not_exist_are_not_remembered() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect_as_broker(broker)
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect_as_broker(broker)
             await client.create_topic("orders")
             for replica_id in range(100):
                 await fetch(client, wanted(), replica_id=replica_id)

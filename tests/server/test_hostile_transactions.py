@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, produce_request
+from tests.server.harness import Client, Harness, batch_of, produce_request
 from tidelog.errors import NO_ERROR, ConcurrentTransactions, InvalidTxnState, ProducerFenced, UnknownServerError
 from tidelog.groups.transaction_guards import OffsetCommitGuard
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -153,8 +153,8 @@ class Hostile:
             return
         topics = [TxnOffsetCommitRequestTopic(TOPIC, [TxnOffsetCommitRequestPartition(0, 1)])]
         commit = TxnOffsetCommitRequest(transactional_id, group, *identity, topics=topics)
-        told = await self.client.ask(commit, self.random.randint(3, 5), TxnOffsetCommitResponse)
-        self.note(told.topics[0].partitions[0].error_code)
+        committed = await self.client.ask(commit, self.random.randint(3, 5), TxnOffsetCommitResponse)
+        self.note(committed.topics[0].partitions[0].error_code)
 
     async def end(self) -> None:
         transactional_id, identity = self.choose()
@@ -194,10 +194,10 @@ async def _both_ends(client: Client, topic: str, partitions: int) -> list[tuple[
     return list(zip(*ends, strict=True))
 
 
-async def _torment(world: World, hostile: Hostile) -> None:
+async def _torment(harness: Harness, hostile: Hostile) -> None:
     async def work() -> None:
         worker = copy(hostile)
-        worker.client = await world.connect()
+        worker.client = await harness.connect()
         for _ in range(STEPS):
             await worker.step()
             await asyncio.sleep(hostile.random.choice((0, 0, 0.01)))
@@ -216,19 +216,19 @@ async def _check_end(client: Client) -> None:
 
 async def _play(seed: int) -> Hostile:
     """In two acts, between which the broker is started anew."""
-    world, hostile = World(), Hostile(seed)
+    harness, hostile = Harness(), Hostile(seed)
     settings = {"transaction_state_log_num_partitions": 2, "offsets_topic_num_partitions": 2}
-    async with world.broker(**settings):
-        client = await world.connect()
+    async with harness.broker(**settings):
+        client = await harness.connect()
         await client.create_topic(TOPIC, partitions=PARTITIONS)
         for key_type in (0, 1):
             request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
             await client.ask(request, 4, FindCoordinatorResponse)
-        await _torment(world, hostile)
-    async with world.broker(**settings):
-        await _torment(world, hostile)
+        await _torment(harness, hostile)
+    async with harness.broker(**settings):
+        await _torment(harness, hostile)
         await asyncio.sleep(10 * TIMEOUT_MS / 1000)
-        await _check_end(await world.connect())
+        await _check_end(await harness.connect())
     return hostile
 
 
@@ -248,9 +248,9 @@ def test_offsets_do_not_join_a_transaction_whose_end_says_nothing_about_its_epoc
     """A producer that ends its transactions as of old and commits offsets as of now: epochs tell nothing then."""
 
     async def main() -> None:
-        world = World()
-        async with world.broker(offsets_topic_num_partitions=1) as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker(offsets_topic_num_partitions=1) as broker:
+            client = await harness.connect()
             request = FindCoordinatorRequest(key_type=0, coordinator_keys=["readers"])
             await client.ask(request, 4, FindCoordinatorResponse)
             await asyncio.sleep(1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, produce_request, with_broker
+from tests.server.harness import Client, Harness, batch_of, produce_request, with_broker
 from tidelog.errors import (
     InvalidProducerEpoch,
     InvalidRequest,
@@ -68,7 +68,7 @@ async def describe(client: Client, topic: str = "t", index: int = 0) -> Partitio
 
 @pytest.mark.parametrize("version", range(6))
 def test_every_version_gives_a_new_id(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         responses = [await init(client, version) for _ in range(3)]
         assert [(response.error_code, response.producer_epoch) for response in responses] == [(0, 0)] * 3
         assert len({response.producer_id for response in responses}) == 3
@@ -78,11 +78,11 @@ def test_every_version_gives_a_new_id(version: int) -> None:
 
 def test_ids_are_unique_over_restarts_and_many_at_once() -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         seen: set[int] = set()
         for _ in range(3):
-            async with world.broker():
-                client = await world.connect()
+            async with harness.broker():
+                client = await harness.connect()
                 waiting = [client.start(InitProducerIdRequest(transactional_id=None), 4) for _ in range(500)]
                 responses = [await each for each in waiting]
                 ids = {response.producer_id for response in responses if isinstance(response, InitProducerIdResponse)}
@@ -94,7 +94,7 @@ def test_ids_are_unique_over_restarts_and_many_at_once() -> None:
 
 
 def test_a_producer_that_asks_again_gets_a_new_id() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         first = await init(client)
         again = await init(client, producer_id=first.producer_id, producer_epoch=0)
         assert (again.error_code, again.producer_epoch) == (0, 0)
@@ -104,7 +104,7 @@ def test_a_producer_that_asks_again_gets_a_new_id() -> None:
 
 
 def test_half_an_identity_and_transactions_are_refused() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for response in (
             await init(client, producer_id=5),
             await init(client, producer_epoch=5),
@@ -119,7 +119,7 @@ def test_half_an_identity_and_transactions_are_refused() -> None:
 
 
 def test_a_batch_that_is_sent_again_is_written_once() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         sender = await producer(client)
         assert await sender.send(0) == (0, 0)
@@ -133,7 +133,7 @@ def test_a_batch_that_is_sent_again_is_written_once() -> None:
 
 
 def test_a_repetition_older_than_five_batches_is_out_of_order() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         sender = await producer(client)
         for number in range(6):
@@ -146,7 +146,7 @@ def test_a_repetition_older_than_five_batches_is_out_of_order() -> None:
 
 @pytest.mark.parametrize(("sequence", "count"), [(4, 2), (1, 2), (1, 1), (0, 1), (0, 3)])
 def test_gaps_and_overlaps_are_refused(sequence: int, count: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         sender = await producer(client)
         await sender.send(0)
@@ -157,7 +157,7 @@ def test_gaps_and_overlaps_are_refused(sequence: int, count: int) -> None:
 
 
 def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         sender = await producer(client)
         await sender.send(0)
@@ -170,7 +170,7 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
 
 
 def test_a_producer_that_the_partition_does_not_know_may_start_anywhere() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert await (await producer(client)).send(7) == (0, 0)
 
@@ -180,17 +180,17 @@ def test_a_producer_that_the_partition_does_not_know_may_start_anywhere() -> Non
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_restart_remembers_what_was_written(is_clean: bool) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t")
             sender = await producer(client)
             for number in range(3):
                 await sender.send(2 * number)
         if not is_clean:
-            world.disk.remove("/logs/.kafka_cleanshutdown")
-        async with world.broker():
-            again = Producer(await world.connect(), sender.id)
+            harness.disk.remove("/logs/.kafka_cleanshutdown")
+        async with harness.broker():
+            again = Producer(await harness.connect(), sender.id)
             assert await again.send(4) == (0, 4)
             assert await again.send(8) == (OutOfOrderSequenceNumber.code, -1)
             assert await again.send(6) == (0, 6)
@@ -202,7 +202,7 @@ def test_a_restart_remembers_what_was_written(is_clean: bool) -> None:
 
 
 def test_producers_are_described() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert (await describe(client)).active_producers == []
         sender = await producer(client)
@@ -215,7 +215,7 @@ def test_producers_are_described() -> None:
 
 
 def test_producers_of_what_is_not_there() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         for topic, index, error in (
             ("missing", 0, UnknownTopicOrPartition),

@@ -51,7 +51,7 @@ def test_consumers_are_never_throttled_nor_counted() -> None:
         recorded = quota.total_bytes
         assert (await led.client.fetch("t", 0, max_wait_ms=0)).records
         waiting = led.client.start(fetch_request("t", 1, max_wait_ms=30_000), 12)
-        producer = await led.world.connect()
+        producer = await led.harness.connect()
         await producer.produce("t", b"y", acks=1)
         await asyncio.sleep(0.1)
         assert waiting.done()
@@ -108,7 +108,7 @@ def test_a_throttled_fetch_waits_and_is_not_woken_by_records_that_it_cannot_have
     has_session: bool, min_bytes: int
 ) -> None:
     async def scenario(led: Led) -> None:
-        producer = await led.world.connect()
+        producer = await led.harness.connect()
         for index in range(2):
             await producer.produce("t", b"x" * 500, acks=1, partition=index)
         throttle(led, 0, count=2)
@@ -142,7 +142,7 @@ def test_a_throttled_fetch_waits_and_is_not_woken_by_records_that_it_cannot_have
 
 def test_records_of_another_partition_complete_a_fetch_with_throttled_ones() -> None:
     async def scenario(led: Led) -> None:
-        producer = await led.world.connect()
+        producer = await led.harness.connect()
         await producer.produce("t", b"x" * 500, acks=1)
         throttle(led, 0, count=2)
         reader = SessionReader(led.client, replica_id=FOLLOWER)
@@ -161,11 +161,11 @@ def test_records_of_another_partition_complete_a_fetch_with_throttled_ones() -> 
 
 def test_a_throttle_that_a_worker_reads_under_is_kept() -> None:
     async def scenario(led: Led) -> None:
-        producer = await led.world.connect()
+        producer = await led.harness.connect()
         for index in range(2):
             await producer.produce("t", b"x" * 500, acks=1, partition=index)
         throttle(led, 0, count=2)
-        led.world.disk.uncached_paths.add("/logs/t-1/00000000000000000000.log")
+        led.harness.disk.uncached_paths.add("/logs/t-1/00000000000000000000.log")
         reader = SessionReader(led.client, replica_id=FOLLOWER)
         reader.wants("t", 0, 0)
         reader.wants("t", 1, 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, produce_request, with_broker
+from tests.server.harness import Client, Harness, batch_of, produce_request, with_broker
 from tidelog.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
@@ -73,7 +73,7 @@ async def fill(client: Client) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_start_and_end_in_every_version(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         epoch = 0 if version >= 4 else -1
         assert await look_up(client, EARLIEST, version) == (0, 0, -1, epoch)
@@ -86,7 +86,7 @@ def test_start_and_end_in_every_version(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("special", [MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD, -7, -100])
 def test_a_special_timestamp_is_unknown_before_its_version(version: int, special: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         error, offset, _, _ = await look_up(client, special, version)
         if version < FIRST_VERSIONS.get(special, 1000):
@@ -98,7 +98,7 @@ def test_a_special_timestamp_is_unknown_before_its_version(version: int, special
 
 
 def test_the_largest_timestamp_gives_the_first_record_that_has_it() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         assert await look_up(client, MAX_TIMESTAMP) == (0, 1, EPOCH_MS + 3000, 0)
 
@@ -110,7 +110,7 @@ def test_the_largest_timestamp_gives_the_first_record_that_has_it() -> None:
     [(0, (0, 0, 1000)), (1000, (0, 0, 1000)), (1001, (0, 1, 3000)), (2500, (0, 1, 3000)), (3000, (0, 1, 3000))],
 )
 def test_a_timestamp_gives_the_first_record_that_is_not_older(time: int, expected: tuple[int, int, int]) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         error, offset, timestamp, epoch = await look_up(client, EPOCH_MS + time)
         assert (error, offset, timestamp - EPOCH_MS, epoch) == (*expected, 0)
@@ -119,7 +119,7 @@ def test_a_timestamp_gives_the_first_record_that_is_not_older(time: int, expecte
 
 
 def test_a_timestamp_after_all_records_gives_nothing() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         for version in VERSIONS:
             assert await look_up(client, EPOCH_MS + 3001, version) == (0, -1, -1, -1)
@@ -128,7 +128,7 @@ def test_a_timestamp_after_all_records_gives_nothing() -> None:
 
 
 def test_an_empty_partition_has_its_ends_and_nothing_else() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         for special in (EARLIEST, LATEST, EARLIEST_LOCAL):
             assert (await look_up(client, special, partition=1))[:2] == (0, 0)
@@ -139,7 +139,7 @@ def test_an_empty_partition_has_its_ends_and_nothing_else() -> None:
 
 
 def test_deleted_records_are_not_found_by_their_timestamp() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         partition = DeleteRecordsPartition(partition_index=0, offset=2)
         deletion = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])])
@@ -151,7 +151,7 @@ def test_deleted_records_are_not_found_by_their_timestamp() -> None:
 
 
 def test_a_partition_named_twice_gets_one_answer_an_error() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         twice = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in (0, 1, 0)]
         for version in (1, 5, 11):
@@ -164,8 +164,8 @@ def test_a_partition_named_twice_gets_one_answer_an_error() -> None:
     with_broker(scenario)
 
 
-def test_unknown_topics_and_partitions_are_told() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_unknown_topics_and_partitions_are_errors() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         for topic, index in (("missing", 0), ("t", 2), ("t", -1), ("a b", 0)):
             wanted = ListOffsetsPartition(partition_index=index, timestamp=LATEST)
@@ -178,16 +178,16 @@ def test_unknown_topics_and_partitions_are_told() -> None:
 @pytest.mark.parametrize(("epoch", "error"), [(-1, None), (1, None), (0, FencedLeaderEpoch), (2, UnknownLeaderEpoch)])
 def test_a_client_with_another_leader_epoch_is_fenced(epoch: int, error: type[KafkaError] | None) -> None:
     async def main() -> None:
-        world = World()
-        first = await world.start()
-        client = await world.connect()
+        harness = Harness()
+        first = await harness.start()
+        client = await harness.connect()
         await client.create_topic("t")
         await client.produce("t", b"x")
         await first.stop()
-        world.disk.remove("/logs/.kafka_cleanshutdown")
-        async with world.broker():
+        harness.disk.remove("/logs/.kafka_cleanshutdown")
+        async with harness.broker():
             wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST, current_leader_epoch=epoch)
-            (response,) = await partition_responses(await world.connect(), asking(wanted))
+            (response,) = await partition_responses(await harness.connect(), asking(wanted))
             assert response.error_code == (error.code if error else 0)
             assert response.leader_epoch == (-1 if error else 1)
 
@@ -195,7 +195,7 @@ def test_a_client_with_another_leader_epoch_is_fenced(epoch: int, error: type[Ka
 
 
 def test_a_topic_without_partitions_is_left_out() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         response = await client.ask(asking(), 7, ListOffsetsResponse)
         assert response.topics == []
 
@@ -204,7 +204,7 @@ def test_a_topic_without_partitions_is_left_out() -> None:
 
 @pytest.mark.parametrize("isolation", [2, -1])
 def test_an_isolation_that_does_not_exist_is_refused(isolation: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await fill(client)
         assert await look_up(client, LATEST, isolation=isolation) == (UnknownServerError.code, -1, -1, -1)
 
@@ -213,9 +213,9 @@ def test_an_isolation_that_does_not_exist_is_refused(isolation: int) -> None:
 
 def test_reading_committed_ends_at_the_first_open_transaction() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             await client.produce("t", b"a", b"b")
             batch = batch_of(b"c", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_forwarding import BROKERS, others, with_cluster
 from tidelog.errors import NotController
 from tidelog.protocol.messages.list_partition_reassignments import (
@@ -19,7 +19,7 @@ OF_ONE = ListPartitionReassignmentsRequest(topics=[ListPartitionReassignmentsTop
 
 @pytest.mark.parametrize("request_", [OF_ALL, OF_ONE], ids=["all", "one"])
 def test_no_replica_is_on_its_way(request_: ListPartitionReassignmentsRequest) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         response = await client.ask(request_, 0, ListPartitionReassignmentsResponse)
         assert response == ListPartitionReassignmentsResponse(error_message=None)

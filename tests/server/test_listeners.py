@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from tests.server.harness import Client, World, fetch_request, with_broker
+from tests.server.harness import Client, Harness, fetch_request, with_broker
 from tidelog.cluster import znodes
 from tidelog.cluster.image import BrokerRegistration
 from tidelog.config.listeners import Endpoint
@@ -15,6 +15,7 @@ from tidelog.errors import ClusterAuthorizationFailed
 from tidelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from tidelog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tidelog.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from tidelog.protocol.messages.api_versions import ApiVersionsRequest
 from tidelog.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -53,20 +54,20 @@ DENIED = ClusterAuthorizationFailed.code
 STALE_CONTROLLER_EPOCH = 11
 
 
-def with_two_listeners(scenario: Callable[[World, Client, Client], Awaitable[None]]) -> None:
+def with_two_listeners(scenario: Callable[[Harness, Client, Client], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(**SETTINGS):
-            client, peer = await world.connect(port=CLIENTS), await world.connect(port=BROKERS)
+        harness = Harness()
+        async with harness.broker(**SETTINGS):
+            client, peer = await harness.connect(port=CLIENTS), await harness.connect(port=BROKERS)
             await client.create_topic("t")
-            client.broker_epoch = peer.broker_epoch = registered_epoch(world.store_state, 0) or -1
-            await scenario(world, client, peer)
+            client.broker_epoch = peer.broker_epoch = registered_epoch(harness.store_state, 0) or -1
+            await scenario(harness, client, peer)
 
     run_virtually(main())
 
 
 def test_each_listener_tells_its_own_addresses() -> None:
-    async def scenario(world: World, client: Client, peer: Client) -> None:
+    async def scenario(harness: Harness, client: Client, peer: Client) -> None:
         for asking, address in ((client, ("outside.example", 19092)), (peer, ("127.0.0.1", BROKERS))):
             metadata = await asking.ask(MetadataRequest(topics=[]), 9, MetadataResponse)
             cluster = await asking.ask(DescribeClusterRequest(), 0, DescribeClusterResponse)
@@ -82,8 +83,8 @@ def test_each_listener_tells_its_own_addresses() -> None:
 
 
 def test_all_listeners_are_registered() -> None:
-    async def scenario(world: World, client: Client, peer: Client) -> None:
-        node = world.store_state.find(znodes.broker_path(0))
+    async def scenario(harness: Harness, client: Client, peer: Client) -> None:
+        node = harness.store_state.find(znodes.broker_path(0))
         assert node is not None
         registered = znodes.decode_broker(0, node.data, 1)
         assert [str(each) for each in registered.endpoints] == list(SETTINGS["advertised_listeners"])
@@ -127,7 +128,7 @@ async def codes(asking: Client, epoch: int) -> dict[str, int]:
 def test_requests_of_brokers_are_served_only_between_brokers() -> None:
     """Also if somebody knows the epoch of a broker."""
 
-    async def scenario(world: World, client: Client, peer: Client) -> None:
+    async def scenario(harness: Harness, client: Client, peer: Client) -> None:
         rejected = await codes(client, client.broker_epoch)
         topic_rejection = rejected.pop("CreateTopics")
         assert set(rejected.values()) == {DENIED}, rejected
@@ -142,7 +143,7 @@ def test_requests_of_brokers_are_served_only_between_brokers() -> None:
 
 
 def test_coordinators_of_apache_kafka_commit_without_a_proof() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         marker = WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)
 
@@ -152,7 +153,7 @@ def test_coordinators_of_apache_kafka_commit_without_a_proof() -> None:
 
         assert await commit() == DENIED
         kafka = BrokerRegistration(9, (Endpoint("PLAINTEXT", "kafka", 9092, "PLAINTEXT"),))
-        world.store_state.perform([Create(znodes.broker_path(9), znodes.encode_broker(kafka, 0))], 0)
+        harness.store_state.perform([Create(znodes.broker_path(9), znodes.encode_broker(kafka, 0))], 0)
         assert await commit() == 0
 
     with_broker(scenario)
@@ -178,26 +179,48 @@ def test_a_session_has_a_principal(subject: str | None, principal: Principal) ->
     assert str(session.principal) == "User:carol"
 
 
+@pytest.mark.parametrize("subject", ["CN=mallory", "CN=alice,O=Tide," + "OU=x," * 300])
+def test_whom_no_rule_names_is_not_served(subject: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Also without an authorizer, which would ask for the name."""
+
+    async def main() -> None:
+        harness = Harness()
+        async with harness.broker(ssl_principal_mapping_rules="RULE:CN=(.*?),O=Tide.*/$1/") as broker:
+            for name, is_served in (("CN=alice,O=Tide", True), (subject, False), (None, True)):
+                earlier = set(broker.acceptor.registry._connections)
+                client = await harness.connect()
+                (connection,) = set(broker.acceptor.registry._connections) - earlier
+                cast("NamedChannel", connection.channel).peer_subject = name
+                answer = client.start(ApiVersionsRequest(), 0)
+                await asyncio.sleep(1)
+                assert answer.done() is is_served
+                assert (client.closed_because is None) is is_served
+        assert "login failed" in caplog.text
+        assert "Traceback" not in caplog.text
+
+    run_virtually(main())
+
+
 def _channel(channel: NamedChannel) -> Channel:
     return channel  # type: ignore[return-value]
 
 
 def test_the_controller_uses_a_listener_of_its_own() -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         settings = {
             "listeners": ("CLIENTS://127.0.0.1:9092", "BROKERS://127.0.0.1:9093", "CONTROL://127.0.0.1:9094"),
             "listener_security_protocol_map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,CONTROL:PLAINTEXT",
             "inter_broker_listener_name": "BROKERS",
             "control_plane_listener_name": "control",
         }
-        async with world.broker(**settings) as broker:
-            client = await world.connect(port=CLIENTS)
+        async with harness.broker(**settings) as broker:
+            client = await harness.connect(port=CLIENTS)
             await client.create_topic("t")
             listeners = [each.session.listener for each in broker.acceptor.registry._connections]
             assert listeners == ["CONTROL", "CLIENTS"]
             for port, code in ((CLIENTS, DENIED), (9094, STALE_CONTROLLER_EPOCH)):
-                peer = await world.connect(port=port)
+                peer = await harness.connect(port=port)
                 request = UpdateMetadataRequest(controller_id=0, controller_epoch=0, broker_epoch=-1)
                 assert (await peer.ask(request, 8, UpdateMetadataResponse)).error_code == code
 

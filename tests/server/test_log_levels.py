@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tests.server.test_configs import BROKER_LOGGER, change, describe, replace
 from tidelog.controller.configs import AlterOperation, ConfigChange
 from tidelog.errors import InvalidConfig, InvalidRequest
@@ -65,7 +65,7 @@ def test_only_the_broker_itself_is_answered_for() -> None:
 
 
 def test_levels_go_over_the_wire() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         this = (BROKER_LOGGER, "0")
         assert await change(client, this, (NAME, AlterOperation.SET, "ERROR")) == 0
         result = await describe(client, this, ROOT, NAME)

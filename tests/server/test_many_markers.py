@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import World
+from tests.server.harness import Harness
 from tidelog.errors import NO_ERROR
 from tidelog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -41,9 +41,9 @@ def test_other_work_runs_between_the_markers_of_a_request(is_privileged: bool, m
     monkeypatch.setattr(write_txn_markers._Written, "write", counted)
 
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await (world.connect_as_broker(broker) if is_privileged else world.connect())
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await (harness.connect_as_broker(broker) if is_privileged else harness.connect())
             await client.create_topic("tides")
             topics = [WritableTxnMarkerTopic("tides", [0])]
             markers = [WritableTxnMarker(number, 0, False, topics, 0) for number in range(COUNT)]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, produce_request, with_broker
+from tests.server.harness import Client, Harness, batch_of, produce_request, with_broker
 from tidelog.errors import UnknownTopicOrPartition
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tidelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -43,7 +43,7 @@ def every_slice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("every_slice_is_over")
 @pytest.mark.parametrize("partitions", [MANY + 1, VERY_MANY])
 def test_no_later_request_overtakes_a_divided_produce(partitions: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", MANY + 1)
         first = client.start(produce_to_all(partitions, b"first"), 9)
         second = client.start(produce_request("t", batch_of(b"second"), partition=MANY), 9)
@@ -61,9 +61,9 @@ def test_no_later_request_overtakes_a_divided_produce(partitions: int) -> None:
 
 @pytest.mark.usefixtures("every_slice_is_over")
 def test_a_divided_produce_without_acks_is_done_to_its_end() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", MANY + 1)
-        leaving = await world.connect()
+        leaving = await harness.connect()
         leaving.start(produce_to_all(MANY + 1, b"x", acks=0), 9)
         await asyncio.sleep(0)
         leaving.channel.close("left")
@@ -84,8 +84,8 @@ def offsets_and_sizes(response: FetchResponse) -> list[tuple[int, int, bool]]:
 @pytest.mark.usefixtures("every_slice_is_over")
 @pytest.mark.parametrize("session_epoch", [-1, 0])
 @pytest.mark.parametrize("partitions", [MANY + 1, VERY_MANY])
-def test_a_divided_fetch_is_told_of_every_partition(partitions: int, session_epoch: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_a_divided_fetch_is_answered_for_every_partition(partitions: int, session_epoch: int) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", MANY)
         await client.produce("t", b"x", partition=3)
         response = await client.ask(fetch_of_all(partitions, session_epoch=session_epoch), 12, FetchResponse)
@@ -101,10 +101,10 @@ def test_a_divided_fetch_is_told_of_every_partition(partitions: int, session_epo
 @pytest.mark.usefixtures("every_slice_is_over")
 @pytest.mark.parametrize("session_epoch", [-1, 0])
 def test_a_divided_fetch_waits_until_something_comes(session_epoch: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", MANY + 1)
         request = fetch_of_all(MANY + 1, max_wait_ms=60_000, session_epoch=session_epoch)
-        other = await world.connect()
+        other = await harness.connect()
         waiting = other.start(request, 12)
         await asyncio.sleep(1)
         assert not waiting.done()
@@ -119,9 +119,9 @@ def test_a_divided_fetch_waits_until_something_comes(session_epoch: int) -> None
 
 @pytest.mark.usefixtures("every_slice_is_over")
 def test_what_comes_between_the_slices_of_a_fetch_is_not_missed() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", MANY + 1)
-        other = await world.connect()
+        other = await harness.connect()
         waiting = other.start(fetch_of_all(MANY + 1, max_wait_ms=60_000), 12)
         for _ in range(3 * MANY // 2 + 20):  # all is found, and the first half read
             await asyncio.sleep(0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
@@ -42,7 +42,7 @@ async def topic(client: Client, request: MetadataRequest, version: int = 13) -> 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_tells_brokers_and_partitions(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=2)
         response = await ask(client, by_name("t"), version)
         assert [(broker.node_id, broker.host, broker.port) for broker in response.brokers] == [(0, "127.0.0.1", 9092)]
@@ -63,7 +63,7 @@ def test_every_version_tells_brokers_and_partitions(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_list_asks_for_all_topics_and_an_empty_list_for_none(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("a")
         await client.create_topic("b")
         everything = MetadataRequest(topics=None if version >= 1 else [])
@@ -76,18 +76,18 @@ def test_no_list_asks_for_all_topics_and_an_empty_list_for_none(version: int) ->
 
 @pytest.mark.parametrize("version", [0, 3, 4, 13])
 def test_an_unknown_topic_is_created_with_the_defaults(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         found = await topic(client, by_name("new"), version)
         assert (found.error_code, len(found.partitions)) == (0, 3)
         assert (await client.produce("new", b"x", partition=2)).error_code == 0
-        assert world.disk.exists("/logs/new-2")
+        assert harness.disk.exists("/logs/new-2")
 
     with_broker(scenario, num_partitions=3)
 
 
 @pytest.mark.parametrize("version", [4, 13])
 def test_a_client_may_choose_not_to_create(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         found = await topic(client, by_name("new", allow_auto_topic_creation=False), version)
         assert (found.error_code, found.name, found.partitions) == (UnknownTopicOrPartition.code, "new", [])
         assert (await ask(client, MetadataRequest(topics=None))).topics == []
@@ -95,18 +95,18 @@ def test_a_client_may_choose_not_to_create(version: int) -> None:
     with_broker(scenario)
 
 
-def test_a_broker_may_be_told_not_to_create() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_automatic_creation_can_be_switched_off() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for version in VERSIONS:
             found = await topic(client, by_name("new"), version)
             assert found.error_code == UnknownTopicOrPartition.code
-        assert not world.disk.exists("/logs/new-0")
+        assert not harness.disk.exists("/logs/new-0")
 
     with_broker(scenario, auto_create_topics_enable=False)
 
 
 def test_a_topic_that_cannot_be_created_tells_why() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert (await topic(client, by_name("new"))).error_code == InvalidReplicationFactor.code
 
     with_broker(scenario, default_replication_factor=2)
@@ -114,7 +114,7 @@ def test_a_topic_that_cannot_be_created_tells_why() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250])
 def test_an_invalid_name_is_refused_and_nothing_created(name: str) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for may_create in (True, False):
             found = await topic(client, by_name(name, allow_auto_topic_creation=may_create))
             assert (found.error_code, found.name) == (InvalidTopic.code, name)
@@ -124,7 +124,7 @@ def test_an_invalid_name_is_refused_and_nothing_created(name: str) -> None:
 
 
 def test_good_and_bad_names_of_one_request_are_answered_in_order_and_once() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("b")
         response = await ask(client, by_name("new", "b", "a b", "b"))
         assert [(found.name, found.error_code) for found in response.topics] == [
@@ -138,7 +138,7 @@ def test_good_and_bad_names_of_one_request_are_answered_in_order_and_once() -> N
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_topics_are_found_by_id(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         topic_id = (await topic(client, by_name("t"))).topic_id
         response = await ask(client, by_id(topic_id, b"?" * 16, topic_id), version)
@@ -151,7 +151,7 @@ def test_topics_are_found_by_id(version: int) -> None:
 
 
 def test_an_id_counts_more_than_the_name_beside_it() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("a")
         await client.create_topic("b")
         topic_id = (await topic(client, by_name("a"))).topic_id
@@ -165,7 +165,7 @@ def test_an_id_counts_more_than_the_name_beside_it() -> None:
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_ids_are_refused_in_the_versions_that_must_not_use_them(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         topic_id = (await topic(client, by_name("t"))).topic_id
         named = MetadataRequest(topics=[MetadataRequestTopic(name="t", topic_id=topic_id)])
@@ -178,45 +178,45 @@ def test_ids_are_refused_in_the_versions_that_must_not_use_them(version: int) ->
 
 
 def test_a_topic_without_name_and_id_is_refused() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         response = await ask(client, by_id(ZERO_UUID))
         assert (response.error_code, response.topics[0].error_code) == (InvalidRequest.code, InvalidRequest.code)
 
     with_broker(scenario)
 
 
-def test_everybody_may_do_everything_and_is_told_so_when_asking() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_everybody_may_do_everything_and_learns_it_when_asking() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         silent = await ask(client, by_name("t"), 10)
         assert silent.cluster_authorized_operations == NOT_ASKED_FOR
         assert silent.topics[0].topic_authorized_operations == NOT_ASKED_FOR
         asked = by_name("t", include_cluster_authorized_operations=True, include_topic_authorized_operations=True)
-        told = await ask(client, asked, 10)
-        assert told.cluster_authorized_operations == 8096
-        assert told.topics[0].topic_authorized_operations == 3576
+        response = await ask(client, asked, 10)
+        assert response.cluster_authorized_operations == 8096
+        assert response.topics[0].topic_authorized_operations == 3576
 
     with_broker(scenario)
 
 
 def test_clients_are_sent_to_the_advertised_address_of_their_listener() -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         settings = {
             "listeners": ("INSIDE://127.0.0.1:9092", "OUTSIDE://127.0.0.1:9093"),
             "advertised_listeners": ("INSIDE://127.0.0.1:9092", "OUTSIDE://outside.example:2"),
             "listener_security_protocol_map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
         }
-        async with world.broker(**settings):
+        async with harness.broker(**settings):
             for port, address in ((9092, ("127.0.0.1", 9092)), (9093, ("outside.example", 2))):
-                response = await ask(await world.connect(port=port), MetadataRequest(topics=[]))
+                response = await ask(await harness.connect(port=port), MetadataRequest(topics=[]))
                 assert [(broker.host, broker.port) for broker in response.brokers] == [address]
 
     run_virtually(main())
 
 
-def test_the_rack_is_told() -> None:
-    async def scenario(world: World, client: Client) -> None:
+def test_the_rack_is_returned() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert [broker.rack for broker in (await ask(client, by_name())).brokers] == ["east"]
 
     with_broker(scenario, broker_rack="east")

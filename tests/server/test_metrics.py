@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
-from tests.server.harness import Client, World, batch_of, fetch_request, produce_request
+from tests.server.harness import Client, Harness, batch_of, fetch_request, produce_request
 from tests.server.scrape import Scrape, labelled
 from tests.simulation.scenario import TOPIC, create_topic, produce, read_all, simulate, stored, wait_for
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
@@ -33,9 +33,9 @@ Scenario = Callable[[Broker, Client], Awaitable[None]]
 
 def with_one_broker(scenario: Scenario, **settings: object) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(**settings) as broker:
-            await scenario(broker, await world.connect())
+        harness = Harness()
+        async with harness.broker(**settings) as broker:
+            await scenario(broker, await harness.connect())
 
     run_virtually(main())
 
@@ -284,8 +284,8 @@ async def fall_behind(cluster: SimulatedCluster) -> None:
 
     connection = await cluster.connect(1)
     response = await connection.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-    (told,) = response.results[0].topics[0].partitions[0].out_of_sync  # what `tidelog status` shows
-    assert (told.replica_id, told.rule, told.remedy, told.behind) == (3, rule, remedy, 2)
+    (reported,) = response.results[0].topics[0].partitions[0].out_of_sync  # what `tidelog status` shows
+    assert (reported.replica_id, reported.rule, reported.remedy, reported.behind) == (3, rule, remedy, 2)
 
     cluster.mend()
     await wait_for(lambda: set(stored(cluster).in_sync_replicas) == {1, 2, 3}, 60)
@@ -294,5 +294,5 @@ async def fall_behind(cluster: SimulatedCluster) -> None:
     assert found(f"{REPLICAS}isrexpands_total") == 1
 
 
-def test_each_replica_out_of_sync_is_told_with_its_reason() -> None:
+def test_each_replica_out_of_sync_is_reported_with_its_reason() -> None:
     simulate(fall_behind)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicOrPartition
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -33,17 +33,17 @@ async def end_of(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_epochs_end_where_the_next_one_begins(version: int) -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         for count in (2, 3):
-            broker = await world.start()
-            client = await world.connect()
+            broker = await harness.start()
+            client = await harness.connect()
             if count == 2:
                 await client.create_topic("t")
             await client.produce("t", *[b"x"] * count)
             await broker.stop()
-            world.disk.remove("/logs/.kafka_cleanshutdown")
-        async with world.broker():
-            client = await world.connect()
+            harness.disk.remove("/logs/.kafka_cleanshutdown")
+        async with harness.broker():
+            client = await harness.connect()
             assert await end_of(client, 0, version) == (0, 0, 2)
             assert await end_of(client, 1, version) == (0, 1, 5)
             assert await end_of(client, 2, version) == (0, 2, 5)
@@ -54,7 +54,7 @@ def test_epochs_end_where_the_next_one_begins(version: int) -> None:
 
 
 def test_an_empty_partition_ends_at_its_start() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert await end_of(client, 0) == (0, 0, 0)
 
@@ -62,7 +62,7 @@ def test_an_empty_partition_ends_at_its_start() -> None:
 
 
 def test_errors() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         for version in VERSIONS:
             assert await end_of(client, 0, version, topic="missing") == (UnknownTopicOrPartition.code, -1, -1)
@@ -75,7 +75,7 @@ def test_errors() -> None:
 
 
 def test_very_many_partitions_are_answered_in_their_order() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         topics = [
             OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, -1, 0) for index in range(count)])

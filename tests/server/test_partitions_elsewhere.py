@@ -110,7 +110,7 @@ def test_a_partition_without_a_replica_here_has_its_leader_elsewhere(ask: Ask) -
     with_topic_elsewhere(scenario)
 
 
-def test_a_producer_at_the_wrong_broker_is_told_who_leads() -> None:
+def test_a_producer_at_the_wrong_broker_learns_who_leads() -> None:
     async def scenario(broker: ClientConnection) -> None:
         assert (await produced(broker, 0)).current_leader == LeaderIdAndEpoch(ELSEWHERE, 0)
 

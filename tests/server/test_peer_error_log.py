@@ -6,14 +6,14 @@ import struct
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.runtime.virtual_time import run_virtually
 from tidelog.server.peer_error_log import LINES_PER_MINUTE, MAX_PEERS, PeerErrorLog
 
 logger = logging.getLogger("peer_errors")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
@@ -30,7 +30,7 @@ def test_a_peer_has_a_few_lines_a_minute_and_one_that_counts_the_others(caplog: 
     run_virtually(main())
     minute = [f"bad request number={number}" for number in range(LINES_PER_MINUTE)]
     summary = "suppressed log lines in the last minute peer=peer lines=995"
-    assert told(caplog) == [*minute, summary] * 2
+    assert logged(caplog) == [*minute, summary] * 2
 
 
 def test_a_peer_that_stays_within_the_limit_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
@@ -41,7 +41,7 @@ def test_a_peer_that_stays_within_the_limit_leaves_nothing_behind(caplog: pytest
         assert peer_errors._counts == {}
 
     run_virtually(main())
-    assert told(caplog) == []
+    assert logged(caplog) == []
 
 
 def test_any_number_of_addresses_costs_a_bounded_number_of_lines(caplog: pytest.LogCaptureFixture) -> None:
@@ -53,13 +53,13 @@ def test_any_number_of_addresses_costs_a_bounded_number_of_lines(caplog: pytest.
         await asyncio.sleep(61)
 
     run_virtually(main())
-    assert len(told(caplog)) == 1
+    assert len(logged(caplog)) == 1
 
 
 def test_bad_frames_of_one_peer_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         for _ in range(50):
-            bad = await world.connect()
+            bad = await harness.connect()
             bad.channel.send([struct.pack(">hhih", 999, 0, 1, -1)])
             bad.channel.flush()
             await asyncio.sleep(0.01)
@@ -67,6 +67,6 @@ def test_bad_frames_of_one_peer_are_a_few_lines(caplog: pytest.LogCaptureFixture
         await asyncio.sleep(61)
 
     with_broker(scenario)
-    bad_requests = [line for line in told(caplog) if "bad request" in line]
+    bad_requests = [line for line in logged(caplog) if "bad request" in line]
     assert len(bad_requests) == LINES_PER_MINUTE
-    assert [line for line in told(caplog) if "suppressed log lines" in line and "lines=45" in line]
+    assert [line for line in logged(caplog) if "suppressed log lines" in line and "lines=45" in line]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, produce_request, with_broker
+from tests.server.harness import Client, Harness, batch_of, produce_request, with_broker
 from tidelog.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnknownServerError
 from tidelog.protocol.compression import Codec, compress
 from tidelog.protocol.messages.metadata import MetadataRequest
@@ -49,7 +49,7 @@ def broken_gzip() -> bytes:
     ],
 )
 def test_a_batch_that_lies_is_refused_and_moves_nothing(batch: bytes, error: type[Exception]) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         assert (await answer(client, batch)).error_code == error.code  # type: ignore[attr-defined]
         assert (await answer(client, batch_of(b"next"))).base_offset == 0
@@ -65,7 +65,7 @@ def long_batch(*, key: bytes | None = b"", codec: Codec = Codec.NONE, count: int
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_requests_behind_a_long_batch_keep_their_order_and_others_do_not_wait(codec: Codec) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", max_message_bytes="10000000")
         batch = long_batch(codec=codec)
         first = client.start(produce_request("t", batch), 9)
@@ -82,9 +82,9 @@ def test_requests_behind_a_long_batch_keep_their_order_and_others_do_not_wait(co
 
 
 def test_another_connection_is_served_while_a_long_batch_is_checked() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", max_message_bytes="10000000")
-        other = await world.connect("other")
+        other = await harness.connect("other")
         slow = client.start(produce_request("t", long_batch(count=20 * INLINE_STEPS, codec=Codec.ZSTD)), 9)
         await asyncio.sleep(0)
         quick = other.start(MetadataRequest(topics=[]), 9)
@@ -96,7 +96,7 @@ def test_another_connection_is_served_while_a_long_batch_is_checked() -> None:
 
 
 def test_a_long_batch_without_keys_is_refused_by_a_compacted_topic() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", cleanup_policy="compact")
         found = await answer(client, long_batch(key=None, codec=Codec.ZSTD, count=100_000))
         assert found.error_code == InvalidRecord.code
@@ -107,7 +107,7 @@ def test_a_long_batch_without_keys_is_refused_by_a_compacted_topic() -> None:
 
 
 def test_a_bomb_is_refused_at_the_bound() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", max_decompressed_message_bytes="2000000")
         header = read_header(batch_of(b""))
         count = 18_000_000
@@ -121,9 +121,9 @@ def test_a_bomb_is_refused_at_the_bound() -> None:
 
 
 def test_a_client_that_goes_while_its_batch_is_checked_leaves_nothing_behind() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", max_message_bytes="10000000")
-        other = await world.connect("other")
+        other = await harness.connect("other")
         other.start(produce_request("t", long_batch(count=20 * INLINE_STEPS)), 9)
         other.start(produce_request("t", batch_of(b"behind")), 9)
         await asyncio.sleep(0)

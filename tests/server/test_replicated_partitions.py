@@ -108,10 +108,10 @@ def test_a_follower_that_is_cut_off_leaves_for_a_stated_reason_and_comes_back() 
         await asyncio.sleep(1.5 * LAG_S + 6)
         assert orders.in_sync() == {1, 2}
         assert await orders.in_sync_in_metadata(2) == {1, 2}
-        (told,) = await orders.out_of_sync()
-        assert (told.replica_id, told.behind) == (3, 1)
-        assert told.rule == "not caught up for 30000 ms (replica.lag.time.max.ms)"
-        assert told.remedy == "it must reach the high watermark"
+        (reported,) = await orders.out_of_sync()
+        assert (reported.replica_id, reported.behind) == (3, 1)
+        assert reported.rule == "not caught up for 30000 ms (replica.lag.time.max.ms)"
+        assert reported.remedy == "it must reach the high watermark"
         assert await orders.out_of_sync(2) == []
         assert await orders.produce(b"b") == 0
         orders.cluster.mend()

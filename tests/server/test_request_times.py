@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.server.harness import Client, World, fetch_request
+from tests.server.harness import Client, Harness, fetch_request
 from tests.server.scrape import Scrape, labelled
 from tests.simulation.scenario import create_topic, produce, simulate
 from tidelog.protocol.messages.fetch import FetchResponse
@@ -87,9 +87,9 @@ def test_percentiles_forget_what_is_older_than_two_windows() -> None:
 
 def test_metrics_tell_the_times_of_a_broker_on_its_own_clock() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await _produce_and_fetch(broker, client)
 
     run_virtually(main())
@@ -126,5 +126,5 @@ async def replicate(cluster: SimulatedCluster) -> None:
     assert "Fetch" not in names
 
 
-def test_fetches_of_followers_are_told_from_those_of_consumers() -> None:
+def test_fetches_of_followers_are_distinguished_from_those_of_consumers() -> None:
     simulate(replicate)

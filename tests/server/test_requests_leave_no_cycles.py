@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, produce_request
+from tests.server.harness import Client, Harness, batch_of, produce_request
 from tests.server.test_classic_groups import joined, joining, leaving, syncing
 from tests.server.test_group_metrics import join_consumer_group
 from tests.server.test_group_offsets import GROUP, TOPIC, commit_request, prepare
@@ -76,9 +76,9 @@ def requests(member_id: str) -> dict[str, tuple[Request, int]]:
 @pytest.mark.parametrize("name", requests(""))
 def test_a_request_is_forgotten_with_its_answer(name: str) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await prepare(client)
             member_id = (await joined(client, 9)).member_id
             await client.ask(syncing(member_id, 1, member_id), 5, SyncGroupResponse)
@@ -109,9 +109,9 @@ def long_batch() -> bytes:
 @pytest.mark.parametrize("batch", [batch_of(b"v"), long_batch(), batch_of(b"v")[:-1], b""], ids=len)
 def test_a_batch_is_forgotten_when_it_is_written_or_refused(batch: bytes) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic(TOPIC)
             await assert_no_cycles(client, produce_request(TOPIC, batch), 9)
 
@@ -130,9 +130,9 @@ def test_requests_about_several_things_are_forgotten(name: str) -> None:
     """Of every API, with elements in all its arrays: most of them name what does not exist."""
 
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             request, version = PER_API[name]
             assert isinstance(request, Request)
             try:
@@ -155,9 +155,9 @@ def test_requests_about_very_many_things_are_forgotten(name: str) -> None:
     assert isinstance(request, Request)
 
     async def main() -> None:
-        world = World()
-        async with world.broker(auto_create_topics_enable=False):
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker(auto_create_topics_enable=False):
+            client = await harness.connect()
             await client.start(request, api.versions.last)
             await assert_no_cycles(client, request, api.versions.last)
 
@@ -167,9 +167,9 @@ def test_requests_about_very_many_things_are_forgotten(name: str) -> None:
 @pytest.mark.parametrize("size_bytes", [10, 5_000])
 def test_an_assignment_is_forgotten_whether_it_could_be_stored_or_not(size_bytes: int) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(group_initial_rebalance_delay_ms=0, message_max_bytes=2_000):
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker(group_initial_rebalance_delay_ms=0, message_max_bytes=2_000):
+            client = await harness.connect()
             await prepare(client)
             members = [
                 (await client.ask(joining("", group_id=f"g{number}"), 3, JoinGroupResponse)) for number in range(20)

@@ -10,7 +10,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.server.harness import Client, World, fetch_request
+from tests.server.harness import Client, Harness, fetch_request
 from tests.siege import sasl_fuzz
 from tidelog.client.network.connection import ClientConnection
 from tidelog.client.network.in_flight import LoginFailed
@@ -75,11 +75,11 @@ BROKER_RESOURCE, SET_CONFIG, DELETE_CONFIG = 4, 0, 1
 GOOD, BAD = plain_message("alice", "sesame"), plain_message("alice", "wrong")
 
 
-def with_sasl(scenario: Callable[[World, Broker, Client], Awaitable[None]], **settings: object) -> None:
+def with_sasl(scenario: Callable[[Harness, Broker, Client], Awaitable[None]], **settings: object) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(**{**SETTINGS, **settings}) as broker:
-            await scenario(world, broker, await world.connect())
+        harness = Harness()
+        async with harness.broker(**{**SETTINGS, **settings}) as broker:
+            await scenario(harness, broker, await harness.connect())
 
     run_virtually(main())
 
@@ -108,7 +108,7 @@ async def is_closed(client: Client) -> bool:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_client_logs_in_and_is_served(version: int) -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         assert (await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)).error_code == 0
         answer = await handshake(client)
         assert list(answer.mechanisms) == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -127,7 +127,7 @@ def test_a_client_logs_in_and_is_served(version: int) -> None:
 
 @pytest.mark.parametrize("after", ["nothing", "versions", "handshake"])
 def test_other_requests_before_the_login_close_the_connection(after: str) -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         if after == "versions":
             await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
         if after == "handshake":
@@ -139,7 +139,7 @@ def test_other_requests_before_the_login_close_the_connection(after: str) -> Non
 
 
 def test_a_client_may_ask_for_versions_again_after_an_unsupported_one() -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         client.channel.send([b"\0\x12" + b"\0\x63" + b"\0\0\0\1" + b"\0\1x" + b"\0"])  # version 99
         answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         client._waiting[1] = (18, 0, answered)
@@ -155,7 +155,7 @@ def test_a_client_may_ask_for_versions_again_after_an_unsupported_one() -> None:
 
 
 def test_a_failed_login_is_answered_late_and_closed(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         answer = await log_in(client, BAD)
@@ -179,7 +179,7 @@ def test_a_failed_login_is_answered_late_and_closed(caplog: pytest.LogCaptureFix
 
 
 def test_an_unknown_mechanism_is_answered_with_those_that_are_enabled() -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         answer = await handshake(client, "GSSAPI")
         assert answer.error_code == UnsupportedSaslMechanism.code
         assert list(answer.mechanisms) == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -211,21 +211,21 @@ class RawClient:
         self.closed_because = reason
 
 
-async def raw_client(world: World) -> RawClient:
+async def raw_client(harness: Harness) -> RawClient:
     clients: list[RawClient] = []
 
     def attach(channel: Channel) -> FrameReceiver:
         clients.append(RawClient(channel))
         return clients[0]
 
-    await world.network.connect("127.0.0.1", 9092, attach)
+    await harness.network.connect("127.0.0.1", 9092, attach)
     return clients[0]
 
 
 @pytest.mark.parametrize(("token", "is_good"), [(GOOD, True), (BAD, False)])
 def test_old_clients_send_tokens_without_a_header(token: bytes, is_good: bool) -> None:
-    async def scenario(world: World, broker: Broker, _: Client) -> None:
-        client = await raw_client(world)
+    async def scenario(harness: Harness, broker: Broker, _: Client) -> None:
+        client = await raw_client(harness)
         client.send(request_header(17, 0, 1, "old") + b"\0\5PLAIN")
         client.send(token)
         await asyncio.sleep(0.05)
@@ -239,7 +239,7 @@ def test_old_clients_send_tokens_without_a_header(token: bytes, is_good: bool) -
 
 
 def test_sessions_expire_and_can_be_renewed() -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         assert (await log_in(client)).session_lifetime_ms == 10_000
         await asyncio.sleep(9)
         waiting = client.start(MetadataRequest(topics=[]), 9)  # a request in flight is answered first
@@ -255,7 +255,7 @@ def test_sessions_expire_and_can_be_renewed() -> None:
 
 
 def test_an_expired_session_can_still_be_renewed() -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         await log_in(client)
         await asyncio.sleep(20)
         await log_in(client)
@@ -265,9 +265,9 @@ def test_an_expired_session_can_still_be_renewed() -> None:
 
 
 def test_a_token_limits_the_session() -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         await handshake(client, "OAUTHBEARER")
-        token = unsecured_token("bob", world.clock.now_ms(), 5_000)
+        token = unsecured_token("bob", harness.clock.now_ms(), 5_000)
         answer = await authenticate(client, oauthbearer_message(token))
         assert 4_900 <= answer.session_lifetime_ms <= 5_000
         assert "User:bob" in [str(each.principal) for each in sessions(broker)]
@@ -282,19 +282,19 @@ def test_signed_tokens_are_verified_with_the_keys_of_a_file(tmp_path: Path) -> N
     keys, token = tmp_path / "keys.json", tmp_path / "token"
     keys.write_text(json.dumps({"keys": [{**public, "kid": "one"}]}))
 
-    async def scenario(world: World, broker: Broker, _: Client) -> None:
-        now_s = world.clock.now_ms() // 1000
+    async def scenario(harness: Harness, broker: Broker, _: Client) -> None:
+        now_s = harness.clock.now_ms() // 1000
         good = {"sub": "carol", "iat": now_s, "exp": now_s + 3600, "aud": "kafka"}
         for claims, reason in ((good, None), ({**good, "aud": "other"}, "invalid_token")):
             token.write_text(jwt.encode(claims, key, "ES256", headers={"kid": "one"}))
             credentials = Credentials("OAUTHBEARER", {}, f"file://{token}")
             if reason is None:
-                connection = await own_connection(world, credentials)
+                connection = await own_connection(harness, credentials)
                 await connection.ask(MetadataRequest(topics=[]), MetadataResponse)
                 assert "User:carol" in [str(each.principal) for each in sessions(broker)]
             else:
                 with pytest.raises(LoginFailed, match=reason):
-                    await own_connection(world, credentials)
+                    await own_connection(harness, credentials)
 
     with_sasl(
         scenario, sasl_oauthbearer_jwks_endpoint_url=f"file://{keys}", sasl_oauthbearer_expected_audience=("kafka",)
@@ -304,14 +304,14 @@ def test_signed_tokens_are_verified_with_the_keys_of_a_file(tmp_path: Path) -> N
 def test_a_broker_does_not_start_without_the_keys_of_tokens(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(CannotStart, match="cannot read file:///no/such/keys"):
-            await World().start(**{**SETTINGS, "sasl_oauthbearer_jwks_endpoint_url": "file:///no/such/keys"})
+            await Harness().start(**{**SETTINGS, "sasl_oauthbearer_jwks_endpoint_url": "file:///no/such/keys"})
 
     run_virtually(main())
 
 
 def test_our_client_logs_in_again_before_its_session_ends() -> None:
-    async def scenario(world: World, broker: Broker, _: Client) -> None:
-        connection = await own_connection(world, Credentials("PLAIN", {"username": "alice", "password": "sesame"}))
+    async def scenario(harness: Harness, broker: Broker, _: Client) -> None:
+        connection = await own_connection(harness, Credentials("PLAIN", {"username": "alice", "password": "sesame"}))
         for _second in range(100):
             await asyncio.sleep(1)
             asked = [connection.ask(MetadataRequest(topics=[]), MetadataResponse) for _ in range(3)]
@@ -324,10 +324,10 @@ def test_our_client_logs_in_again_before_its_session_ends() -> None:
 def test_a_fetcher_goes_on_while_its_connection_logs_in_again() -> None:
     """It sends its next request when none is in flight: requests of a login are not its own, held ones are."""
 
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         await log_in(client)
         await client.create_topic("t")
-        connection = await own_connection(world, Credentials("PLAIN", {"username": "alice", "password": "sesame"}))
+        connection = await own_connection(harness, Credentials("PLAIN", {"username": "alice", "password": "sesame"}))
         loop = asyncio.get_running_loop()
         received, lost, longest_s = [loop.time()], list[Exception](), 0.0
 
@@ -350,9 +350,9 @@ def test_a_fetcher_goes_on_while_its_connection_logs_in_again() -> None:
     with_sasl(scenario, connections_max_reauth_ms=1700)
 
 
-async def own_connection(world: World, credentials: Credentials) -> ClientConnection:
-    login = ClientLogin(credentials, SeededRandomness(7), InlineWorkers(), world.clock)
-    return await ClientConnection.open(LoginNetwork(world.network, login), "127.0.0.1", 9092, "own")
+async def own_connection(harness: Harness, credentials: Credentials) -> ClientConnection:
+    login = ClientLogin(credentials, SeededRandomness(7), InlineWorkers(), harness.clock)
+    return await ClientConnection.open(LoginNetwork(harness.network, login), "127.0.0.1", 9092, "own")
 
 
 def upsertion(
@@ -376,39 +376,39 @@ async def alter(
 
 @pytest.mark.parametrize(("number", "mechanism"), [(1, "SCRAM-SHA-256"), (2, "SCRAM-SHA-512")])
 def test_users_of_the_store_log_in_by_scram(number: int, mechanism: str) -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         await log_in(client)
         assert await alter(client, [upsertion("carol,=x", mechanism=number)]) == {"carol,=x": 0}
-        node = world.store_state.find("/config/users/carol%2C%3Dx")
+        node = harness.store_state.find("/config/users/carol%2C%3Dx")
         assert node is not None
         assert f'"{mechanism}":"salt=c2FsdA==,stored_key='.encode() in node.data
         good = Credentials(mechanism, {"username": "carol,=x", "password": "pencil"})
-        connection = await own_connection(world, good)
+        connection = await own_connection(harness, good)
         await connection.ask(MetadataRequest(topics=[]), MetadataResponse)
         for user, password in (("carol,=x", "wrong"), ("nobody", "pencil")):
             with pytest.raises(LoginFailed, match="invalid credentials with SASL mechanism") as failed:
-                await own_connection(world, Credentials(mechanism, {"username": user, "password": password}))
+                await own_connection(harness, Credentials(mechanism, {"username": user, "password": password}))
             assert "pencil" not in str(failed.value)
         deletion = ScramCredentialDeletion(name="carol,=x", mechanism=number)
         assert await alter(client, deletions=[deletion]) == {"carol,=x": 0}
         await connection.ask(MetadataRequest(topics=[]), MetadataResponse)  # as in Kafka, its session goes on
         with pytest.raises(LoginFailed):
-            await own_connection(world, good)
+            await own_connection(harness, good)
 
     with_sasl(scenario)
 
 
 def test_users_survive_a_restart_and_a_deleted_user_cannot_log_in_again() -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         good = Credentials("SCRAM-SHA-256", {"username": "carol", "password": "pencil"})
-        async with world.broker(**SETTINGS):
-            client = await world.connect()
+        async with harness.broker(**SETTINGS):
+            client = await harness.connect()
             await log_in(client)
             await alter(client, [upsertion("carol")])
-        async with world.broker(**{**SETTINGS, "connections_max_reauth_ms": 10_000}):
-            connection = await own_connection(world, good)
-            client = await world.connect()
+        async with harness.broker(**{**SETTINGS, "connections_max_reauth_ms": 10_000}):
+            connection = await own_connection(harness, good)
+            client = await harness.connect()
             await log_in(client)
             await alter(client, deletions=[ScramCredentialDeletion(name="carol", mechanism=1)])
             await asyncio.sleep(20)
@@ -418,7 +418,7 @@ def test_users_survive_a_restart_and_a_deleted_user_cannot_log_in_again() -> Non
 
 
 def test_changes_of_users_are_checked_as_in_kafka() -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         await log_in(client)
         assert await alter(client, [upsertion("a", iterations=4095)]) == {"a": UnacceptableCredential.code}
         assert await alter(client, [upsertion("a", iterations=16385)]) == {"a": UnacceptableCredential.code}
@@ -444,17 +444,17 @@ def test_changes_of_users_are_checked_as_in_kafka() -> None:
 
 
 def test_connections_that_never_log_in_are_closed() -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         await log_in(client)
-        idle = await world.connect()
+        idle = await harness.connect()
         await asyncio.sleep(LOGIN_TIMEOUT_S + 2)
         assert idle.closed_because is not None
         assert client.closed_because is None
-        many = [await world.connect() for _ in range(MAX_PENDING_LOGINS + 10)]
+        many = [await harness.connect() for _ in range(MAX_PENDING_LOGINS + 10)]
         await asyncio.sleep(0.1)
         assert [each.closed_because is not None for each in many].count(True) == 10
         assert len(broker.acceptor.logins) == MAX_PENDING_LOGINS
-        late = await world.connect()
+        late = await harness.connect()
         assert (await log_in(late)).error_code == 0
         await client.create_topic("t")
 
@@ -462,7 +462,7 @@ def test_connections_that_never_log_in_are_closed() -> None:
 
 
 def test_mechanisms_of_a_listener_change_at_run_time() -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         async def alter(value: str | None) -> int:
             operation = SET_CONFIG if value is not None else DELETE_CONFIG
             change = AlterableConfig("listener.name.sasl_plaintext.sasl.enabled.mechanisms", operation, value)
@@ -473,7 +473,7 @@ def test_mechanisms_of_a_listener_change_at_run_time() -> None:
             return answer.responses[0].error_code
 
         async def offered() -> list[str]:
-            other = await world.connect()
+            other = await harness.connect()
             return list((await handshake(other, "NONE")).mechanisms)
 
         await log_in(client)
@@ -483,9 +483,9 @@ def test_mechanisms_of_a_listener_change_at_run_time() -> None:
         assert await offered() == ["PLAIN", "SCRAM-SHA-512"]
         assert await alter(None) == 0
         assert await offered() == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-        late = await world.connect()
+        late = await harness.connect()
         await handshake(late, "OAUTHBEARER")
-        token = oauthbearer_message(unsecured_token("bob", world.clock.now_ms()))
+        token = oauthbearer_message(unsecured_token("bob", harness.clock.now_ms()))
         assert (await authenticate(late, token)).error_code == 0
         await client.create_topic("t")
 
@@ -501,7 +501,7 @@ def test_mutated_logins_break_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_large_request_before_the_login_closes_the_connection() -> None:
-    async def scenario(world: World, broker: Broker, client: Client) -> None:
+    async def scenario(harness: Harness, broker: Broker, client: Client) -> None:
         await handshake(client)
         client.start(SaslAuthenticateRequest(auth_bytes=bytes(600_000)), 1)
         assert await is_closed(client)

@@ -1,4 +1,4 @@
-"""The world that a broker is given, as far as settings shape it."""
+"""The seams that a broker is given, as far as settings shape them."""
 
 import asyncio
 import socket

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import pytest
 
-from tests.server.harness import Client, World
+from tests.server.harness import Client, Harness
 from tests.server.test_configs import SET, change, value
 from tests.server.test_create_partitions import grow, more
 from tests.server.test_create_topics import create, topic, topic_names
@@ -53,7 +53,7 @@ class BreakableStore(MemoryStore):
             raise StoreUnavailable("the store does not answer")
 
 
-class BreakableWorld(World):
+class BreakableHarness(Harness):
     """Its brokers talk to the store through `store`, the newest session."""
 
     store: BreakableStore
@@ -108,17 +108,17 @@ REQUESTS: list[tuple[Ask, int, int]] = [
 @pytest.mark.parametrize(("request_", "error", "_"), REQUESTS)
 def test_a_store_that_does_not_answer(request_: Ask, error: int, _: int) -> None:
     async def main() -> None:
-        world = BreakableWorld()
-        async with world.broker():
-            client = await world.connect()
+        harness = BreakableHarness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t")
-            world.store.is_broken = True
+            harness.store.is_broken = True
             assert await request_(client) == error
             assert ERRORS_BY_CODE[error].retriable
             assert client.closed_because is None
             assert await topic_names(client) == ["t"]
             assert (await client.produce("t", b"x")).error_code == 0
-            world.store.is_broken = False
+            harness.store.is_broken = False
             assert await request_(client) == 0
 
     run_virtually(main())
@@ -127,18 +127,18 @@ def test_a_store_that_does_not_answer(request_: Ask, error: int, _: int) -> None
 @pytest.mark.parametrize(("request_", "_", "error"), REQUESTS)
 def test_a_session_that_ended(request_: Ask, _: int, error: int) -> None:
     async def main() -> None:
-        world = BreakableWorld()
-        async with world.broker():
-            client = await world.connect()
+        harness = BreakableHarness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t")
-            world.is_open = False
-            world.store_state.expire(world.store.session_id)
+            harness.is_open = False
+            harness.store_state.expire(harness.store.session_id)
             await asyncio.sleep(5)
             assert await request_(client) == error
             assert ERRORS_BY_CODE[error].retriable
             assert client.closed_because is None
             assert (await client.produce("t", b"x")).error_code == NotLeaderOrFollower.code
-            world.is_open = True
+            harness.is_open = True
             await asyncio.sleep(5)
             assert await request_(client) == 0
 
@@ -148,19 +148,19 @@ def test_a_session_that_ended(request_: Ask, _: int, error: int) -> None:
 @pytest.mark.parametrize("returns", [True, False])
 def test_what_is_committed_can_be_read_while_the_session_may_have_ended(returns: bool) -> None:
     async def main() -> None:
-        world = BreakableWorld()
-        async with world.broker():
-            client = await world.connect()
+        harness = BreakableHarness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t")
             await client.produce("t", b"x")
-            session_id = world.store.session_id
-            world.store_state.cut_off(session_id)
-            await asyncio.sleep(world.store.session_timeout_s * (0.95 if returns else 2))
+            session_id = harness.store.session_id
+            harness.store_state.cut_off(session_id)
+            await asyncio.sleep(harness.store.session_timeout_s * (0.95 if returns else 2))
             assert (await client.produce("t", b"y")).error_code == NotLeaderOrFollower.code
             assert await client.values("t") == [b"x"]
             assert await look_up(client, EARLIEST) == (0, 0, -1, 0)
             assert await look_up(client, LATEST) == (0, 1, -1, 0)
-            world.store_state.reconnect(session_id)
+            harness.store_state.reconnect(session_id)
             await asyncio.sleep(5)
             assert (await client.produce("t", b"z")).error_code == 0
             assert await client.values("t") == [b"x", b"z"]
@@ -168,14 +168,14 @@ def test_what_is_committed_can_be_read_while_the_session_may_have_ended(returns:
     run_virtually(main())
 
 
-def test_a_cluster_id_that_cannot_be_understood_is_told_in_a_sentence() -> None:
+def test_a_cluster_id_that_cannot_be_understood_is_reported_in_a_sentence() -> None:
     async def main() -> None:
-        world = World()
-        store = MemoryStore(world.store_state)
+        harness = Harness()
+        store = MemoryStore(harness.store_state)
         await store.create("/cluster")
         await store.create("/cluster/id", b"?")
         with pytest.raises(CannotStart, match="/cluster/id: not JSON"):
-            await world.start()
+            await harness.start()
 
     run_virtually(main())
 
@@ -188,16 +188,16 @@ def test_what_an_ended_session_held_is_given_back() -> None:
             self.closed.append(self.session_id)
             await super().close()
 
-    class CountedWorld(BreakableWorld):
+    class CountedHarness(BreakableHarness):
         async def _open_store(self) -> Store:
             self.store = CountedStore(self.store_state)
             return self.store
 
     async def main() -> None:
-        world = CountedWorld()
-        async with world.broker():
+        harness = CountedHarness()
+        async with harness.broker():
             for _ in range(3):
-                world.store_state.expire(world.store.session_id)
+                harness.store_state.expire(harness.store.session_id)
                 await asyncio.sleep(5)
             assert CountedStore.closed == [1, 2, 3]
 
@@ -219,19 +219,19 @@ CHANGES: list[tuple[Ask, Seen]] = [
 @pytest.mark.parametrize(("request_", "expected"), CHANGES)
 def test_a_change_whose_answer_was_lost_is_seen_when_the_store_answers_again(request_: Ask, expected: Seen) -> None:
     async def main() -> None:
-        world = BreakableWorld()
-        async with world.broker():
-            client = await world.connect()
+        harness = BreakableHarness()
+        async with harness.broker():
+            client = await harness.connect()
             await client.create_topic("t")
-            world.store.loses_responses = True
+            harness.store.loses_responses = True
             assert await request_(client) == RequestTimedOut.code
             await asyncio.sleep(5)
             assert await topic_names(client) == ["t"]
-            world.store.loses_responses = world.store.is_broken = False
+            harness.store.loses_responses = harness.store.is_broken = False
             await asyncio.sleep(5)
             names = await topic_names(client)
             retention = await value(client, (2, "t"), "retention.ms") if "t" in names else None
-            assert (names, world.disk.exists("/logs/t-1"), retention) == expected
+            assert (names, harness.disk.exists("/logs/t-1"), retention) == expected
 
     run_virtually(main())
 
@@ -239,9 +239,9 @@ def test_a_change_whose_answer_was_lost_is_seen_when_the_store_answers_again(req
 @pytest.mark.parametrize("steps", range(16))
 def test_partitions_and_settings_that_change_together_are_both_seen(steps: int) -> None:
     async def main() -> None:
-        world = BreakableWorld()
-        async with world.broker():
-            client, other = await world.connect(), await world.connect()
+        harness = BreakableHarness()
+        async with harness.broker():
+            client, other = await harness.connect(), await harness.connect()
             await client.create_topic("t")
             growing = asyncio.ensure_future(grow_one(client))
             for _ in range(steps):

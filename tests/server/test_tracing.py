@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import Client, World, fetch_request
+from tests.server.harness import Client, Harness, fetch_request
 from tidelog.client import Producer
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.messages.fetch import FetchResponse
@@ -38,10 +38,10 @@ def spans_of(scenario: Scenario) -> list[Any]:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
 
     async def main() -> None:
-        world = World()
-        world.tracing = Tracing(provider)
-        async with world.broker() as broker:
-            await scenario(broker, await world.connect("shop"))
+        harness = Harness()
+        harness.tracing = Tracing(provider)
+        async with harness.broker() as broker:
+            await scenario(broker, await harness.connect("shop"))
 
     run_virtually(main())
     return list(exporter.get_finished_spans())

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.server.harness import Client, World, batch_of, produce_request
+from tests.server.harness import Client, Harness, batch_of, produce_request
 from tests.server.scrape import Scrape
 from tidelog.errors import NO_ERROR
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -42,9 +42,9 @@ async def begin(client: Client, transactional_id: str, timeout_ms: int = 60_000)
 
 def test_transactions_are_counted_by_what_became_of_them() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4, FindCoordinatorResponse)
             for transactional_id, is_committed in (("a", True), ("b", True), ("c", False)):
@@ -74,11 +74,11 @@ def test_transactions_are_counted_by_what_became_of_them() -> None:
     run_virtually(main())
 
 
-def test_a_partition_in_which_a_transaction_hangs_is_told() -> None:
+def test_a_partition_in_which_a_transaction_hangs_has_a_metric() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t")
             batch = batch_of(b"x", producer_id=7, base_sequence=0, is_transactional=True)
             partition = broker._services.replicas.get("t", 0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.server.harness import Client, World, batch_of, fetch_request
+from tests.server.harness import Client, Harness, batch_of, fetch_request
 from tidelog.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -199,11 +199,11 @@ class Stage:
 
 def on_stage(scenario: Callable[[Stage], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker() as broker:
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker() as broker:
+            client = await harness.connect()
             await client.create_topic("t", partitions=2)
-            await scenario(Stage(client, await world.connect("coordinator"), broker))
+            await scenario(Stage(client, await harness.connect("coordinator"), broker))
 
     run_virtually(main())
 
@@ -280,7 +280,7 @@ def test_a_marker_between_confirmation_and_append_keeps_the_batch_out() -> None:
 def test_a_late_marker_of_the_transaction_before_does_not_keep_the_next_one_out(
     transaction_version: int, expected: int
 ) -> None:
-    """Told apart by its epoch, where every transaction has one of its own; otherwise it is better to be careful."""
+    """Recognised by its epoch, where every transaction has one of its own; otherwise it is better to be careful."""
 
     async def scenario(stage: Stage) -> None:
         await stage.send(0, epoch=1, version=ADDS)
@@ -325,7 +325,7 @@ def test_a_later_batch_does_not_take_the_place_of_one_that_must_be_sent_again() 
     on_stage(scenario)
 
 
-def test_a_producer_that_is_out_of_order_at_the_beginning_is_told_where_the_log_starts() -> None:
+def test_a_producer_that_is_out_of_order_at_the_beginning_learns_where_the_log_starts() -> None:
     async def scenario(stage: Stage) -> None:
         rejected = await stage.start(5, version=ADDS)
         assert (rejected.error_code, rejected.log_start_offset) == (OutOfOrderSequenceNumber.code, 0)
@@ -495,7 +495,7 @@ def test_the_aborted_transactions_of_a_fetch_are_those_of_the_records_in_it() ->
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_clients_are_told_which_transactions_and_groups_the_cluster_has(version: int) -> None:
+def test_clients_learn_which_transactions_and_groups_the_cluster_has(version: int) -> None:
     async def scenario(stage: Stage) -> None:
         request = ApiVersionsRequest(client_software_name="a-client", client_software_version="1.0")
         response = await stage.client.ask(request, version, ApiVersionsResponse)

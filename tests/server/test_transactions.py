@@ -1,11 +1,11 @@
-"""What transactional producers and those who look at them are told over the wire, in all versions."""
+"""What transactional producers and administrators get over the wire, in all versions."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from tests.server.harness import Client, World, with_broker
+from tests.server.harness import Client, Harness, with_broker
 from tidelog.errors import (
     NO_ERROR,
     ConcurrentTransactions,
@@ -111,7 +111,7 @@ async def wait_for(client: Client, state: str) -> TransactionState:
 
 @pytest.mark.parametrize("version", range(6))
 def test_a_transaction_from_beginning_to_end_in_every_version(version: int) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await ready(client)
         response = await init(client, version=version)
         assert (response.error_code, response.producer_epoch) == (NO_ERROR, 0)
@@ -144,7 +144,7 @@ def test_a_transaction_from_beginning_to_end_in_every_version(version: int) -> N
     ],
 )
 def test_who_was_succeeded_hears_it_in_words_it_knows(api: str, version: int, error: type[KafkaError]) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await ready(client)
         first = await producer_of(client)
         await producer_of(client)
@@ -178,7 +178,7 @@ def test_who_was_succeeded_hears_it_in_words_it_knows(api: str, version: int, er
     ],
 )
 def test_bad_beginnings_are_refused_and_leave_nothing(request_: InitProducerIdRequest, error: type[KafkaError]) -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await ready(client)
         response = await client.ask(request_, 5, InitProducerIdResponse)
         assert (response.error_code, response.producer_id, response.producer_epoch) == (error.code, -1, -1)
@@ -188,7 +188,7 @@ def test_bad_beginnings_are_refused_and_leave_nothing(request_: InitProducerIdRe
 
 
 def test_empty_and_unknown_ids_are_refused() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await ready(client)
         stranger = ProducerIdentity(1, 0)
         assert await add(client, stranger, 0) == {0: InvalidProducerIdMapping.code}
@@ -204,14 +204,14 @@ def test_empty_and_unknown_ids_are_refused() -> None:
 
 
 def test_before_the_topic_is_there_nobody_coordinates() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         assert (await init(client)).error_code == NotCoordinator.code
 
     with_broker(scenario)
 
 
 def test_a_partition_that_does_not_exist_keeps_the_others_out() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await ready(client)
         identity = await producer_of(client)
         assert await add(client, identity, 0, 7) == {0: OperationNotAttempted.code, 7: UnknownTopicOrPartition.code}
@@ -225,7 +225,7 @@ def test_a_partition_that_does_not_exist_keeps_the_others_out() -> None:
 
 
 def test_what_is_named_twice_is_answered_twice() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await ready(client)
         identity = await producer_of(client)
         named = [(TOPIC, [0, 0]), (TOPIC, [1]), (TOPIC, [])]
@@ -240,7 +240,7 @@ def test_what_is_named_twice_is_answered_twice() -> None:
 
 
 def test_brokers_ask_about_many_transactions_at_once() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await ready(client)
         identity = await producer_of(client)
         await add(client, identity, 0)
@@ -266,7 +266,7 @@ def test_brokers_ask_about_many_transactions_at_once() -> None:
 
 
 def test_transactions_are_listed_as_filters_want_them() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await ready(client)
         identity = await producer_of(client)
         await add(client, identity, 0)
@@ -298,7 +298,7 @@ def test_transactions_are_listed_as_filters_want_them() -> None:
 
 
 def test_a_transaction_that_takes_too_long_is_aborted_by_the_broker() -> None:
-    async def scenario(world: World, client: Client) -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
         await ready(client)
         response = await init(client, timeout_ms=3000)
         identity = ProducerIdentity(response.producer_id, response.producer_epoch)
@@ -314,14 +314,14 @@ def test_a_transaction_that_takes_too_long_is_aborted_by_the_broker() -> None:
 
 def test_another_life_of_the_broker_knows_its_transactions() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            client = await world.connect()
+        harness = Harness()
+        async with harness.broker():
+            client = await harness.connect()
             await ready(client)
             identity = await producer_of(client)
             await add(client, identity, 0)
-        async with world.broker():
-            client = await world.connect()
+        async with harness.broker():
+            client = await harness.connect()
             described = await wait_for(client, "Ongoing")
             assert described.producer_id == identity.producer_id
             assert (await end(client, identity)).error_code == NO_ERROR

@@ -5,10 +5,19 @@ import resource
 import sys
 from collections.abc import Sequence
 
-from tests.siege import costly_arguments, crowds, floods, growing_state, handshakes, strange_attacks
+from tests.siege import costly_arguments, crowds, expansions, floods, growing_state, handshakes, strange_attacks
 from tests.siege.attacks import ATTACKS, Attacker, Target
 
-__all__ = ["ATTACKS", "costly_arguments", "crowds", "floods", "growing_state", "handshakes", "strange_attacks"]
+__all__ = [
+    "ATTACKS",
+    "costly_arguments",
+    "crowds",
+    "expansions",
+    "floods",
+    "growing_state",
+    "handshakes",
+    "strange_attacks",
+]
 
 
 def main(arguments: Sequence[str]) -> None:

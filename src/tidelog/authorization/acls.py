@@ -25,7 +25,7 @@ class Code(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> "Code":
-        """Member with this title or name, whatever its case. Raises ValueError."""
+        """Member with this title or name, in upper or lower case. Raises ValueError."""
         plain = name.replace("_", "").replace("-", "").lower()
         for each in cls:
             if each.title.lower() == plain and each:

@@ -118,7 +118,7 @@ class Authorizer:
         return known
 
     def _decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """What `decide` decides, in time that does not depend on the rules of others: requests name thousands."""
+        """The decision of `decide`, in time that does not depend on rules of other principals."""
         if principal in self._super_users:
             return True
         is_allowed = False

@@ -1,4 +1,4 @@
-"""ACLs by principal: a decision looks at the rules of one principal, however many others have rules."""
+"""ACLs by principal: the time of a decision depends only on the rules of its principal."""
 
 # Core: no clock, no I/O, no await.
 
@@ -13,13 +13,13 @@ Entries = frozenset[AclEntry]
 class _Rules:
     """Rules of one principal for one type of resource."""
 
-    __slots__ = ("_lengths", "entries", "lengths")
+    __slots__ = ("_prefixed_rules", "entries", "prefix_lengths")
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, PatternType], list[AclEntry]] = {}
-        self._lengths: Counter[int] = Counter()
-        self.lengths: tuple[int, ...] = ()
-        """Lengths of its prefixes."""
+        self._prefixed_rules: Counter[int] = Counter()
+        """Number of prefixed rules by the length of the prefix."""
+        self.prefix_lengths: tuple[int, ...] = ()
 
     def add(self, pattern: ResourcePattern, entry: AclEntry) -> None:
         self.entries.setdefault((pattern.name, pattern.pattern_type), []).append(entry)
@@ -35,10 +35,10 @@ class _Rules:
     def _count(self, pattern: ResourcePattern, step: int) -> None:
         if pattern.pattern_type is PatternType.PREFIXED:
             length = len(pattern.name)
-            self._lengths[length] += step
-            if self._lengths[length] == max(step, 0):
-                self._lengths = +self._lengths
-                self.lengths = tuple(self._lengths)
+            self._prefixed_rules[length] += step
+            if self._prefixed_rules[length] == max(step, 0):  # the first rule of this length, or none is left
+                self._prefixed_rules = +self._prefixed_rules  # without zeros
+                self.prefix_lengths = tuple(self._prefixed_rules)
 
 
 class PrincipalRules:
@@ -62,7 +62,7 @@ class PrincipalRules:
             return
         entries = rules.entries
         yield from entries.get((name, PatternType.LITERAL), ())
-        for length in rules.lengths:
+        for length in rules.prefix_lengths:
             if length <= len(name):
                 yield from entries.get((name[:length], PatternType.PREFIXED), ())
         if name != WILDCARD:

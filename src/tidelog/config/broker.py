@@ -272,9 +272,6 @@ class BrokerSettings(ListenerSettings):
         update=UpdateMode.CLUSTER_WIDE,
         doc="How long the files of a deleted segment stay on disk.",
     )
-    max_connections: int = setting(
-        default=INT_MAX, at_least=0, update=UpdateMode.CLUSTER_WIDE, doc="The maximum number of connections."
-    )
     max_connections_per_ip: int = setting(
         default=INT_MAX,
         at_least=0,

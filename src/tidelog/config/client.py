@@ -11,6 +11,7 @@ from tidelog.config.listeners import SUPPORTED_PROTOCOLS, TLS_PROTOCOLS
 from tidelog.config.nearest import nearest_name
 from tidelog.config.properties import parse_properties
 from tidelog.config.sasl import JAAS_CONFIG, MECHANISMS, MODULES, OAUTHBEARER, SASL_PROTOCOLS
+from tidelog.config.security import guards
 from tidelog.config.setting import BadValue, settings_of
 from tidelog.config.ssl import SslSettings, ssl_setting_names
 
@@ -28,24 +29,15 @@ _PEM_FILES = {"ssl.certificate.location": "ssl.keystore.certificate.chain", "ssl
 WITHOUT_EFFECT = frozenset(
     {
         "sasl.client.callback.handler.class",
-        "sasl.kerberos.service.name",
         "sasl.login.callback.handler.class",
         "sasl.login.class",
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.login.retry.backoff.max.ms",
-        "sasl.login.retry.backoff.ms",
         "security.providers",
         "ssl.keymanager.algorithm",
         "ssl.protocol",
         "ssl.trustmanager.algorithm",
     }
 )
-"""Accepted, for they protect nothing here."""
+"""Accepted, for they protect nothing here; also what a broker accepts without effect (`config/security.py`)."""
 SECRETS = (JAAS_CONFIG, PASSWORD, CLIENT_SECRET)
 _PUBLIC_OPTIONS = ("username", "clientId", "scope", "unsecuredLoginStringClaim_sub")
 """Options of login modules that are no secrets."""
@@ -114,6 +106,8 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
         if not name.startswith(("ssl.", "sasl.", "security.")) or name in WITHOUT_EFFECT:
             continue
         if name not in known:
+            if value and not guards(name, value):
+                continue
             near = nearest_name(name, known, 0.7)
             raise BadClientSettings(f"{name} is not supported{'' if near is None else f'; did you mean {near}?'}")
         found.append((_ALIASES.get(name, name), value))

@@ -197,7 +197,7 @@ def _check_ssl(settings: BrokerSettings) -> None:
 
 
 def _check_sasl_is_used(settings: BrokerSettings) -> None:
-    """Whoever asks for logins must not get listeners without."""
+    """Settings of logins without a listener that has them are a mistake: everybody could connect."""
     asked = settings.sasl_enabled_mechanisms != DEFAULT_MECHANISMS or settings.connections_max_reauth_ms > 0
     if asked and _valid_endpoints(settings) and not settings.sasl_endpoints:
         raise BadValue("no listener has SASL, and everybody could connect without a login")

@@ -13,9 +13,10 @@ from tidelog.errors import InvalidConfig, InvalidRequest
 
 ASSIGNMENT_INTERVALS = tuple(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 MAX_ASSIGNMENT_INTERVAL_MS = 15_000
-"""Kafka's default of group.consumer.max.assignment.interval.ms and of its like."""
+"""Kafka's default of group.consumer.max.assignment.interval.ms, and of the same settings of share and streams."""
 NO_LIMIT = -1
-AS_WHOLE = -2
+SAME_AS_RETENTION = -2
+"""Value of log.local.retention.ms: that of log.retention.ms."""
 
 
 def check_dynamic_change(current: BrokerSettings, changed: Mapping[str, str], *, for_one_broker: bool) -> None:
@@ -109,10 +110,14 @@ def _check_assignment_interval(name: str) -> Check:
 
 
 def _check_local_retention(_: BrokerSettings, wanted: BrokerSettings) -> None:
-    """Without effect here; a script that makes a mistake is told so anyway."""
-    local, whole = wanted.log_local_retention_ms, topic_defaults(wanted).retention_ms
-    if whole != NO_LIMIT and local != AS_WHOLE and not NO_LIMIT < local <= whole:
-        raise BadValue(f"log.local.retention.ms is {local}, and log.retention.ms is {whole}: it must not be more")
+    """The setting has no effect here, but a mistake in it is reported as in Kafka."""
+    local_ms, retention_ms = wanted.log_local_retention_ms, topic_defaults(wanted).retention_ms
+    if retention_ms == NO_LIMIT or local_ms == SAME_AS_RETENTION:
+        return
+    if not NO_LIMIT < local_ms <= retention_ms:
+        raise BadValue(
+            f"log.local.retention.ms is {local_ms}, and log.retention.ms is {retention_ms}: it must not be more"
+        )
 
 
 _CHECKS: Mapping[str, Check] = {

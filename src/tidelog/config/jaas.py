@@ -7,7 +7,7 @@ in a file such lines stand in sections, `Client { ... };`.
 # Core: no clock, no I/O, no await.
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from tidelog.config.setting import BadValue
@@ -70,13 +70,22 @@ def parse_jaas(text: str) -> JaasEntry:
 
 def parse_jaas_file(text: str, section: str) -> JaasEntry | None:
     """The one login module of a section; None if there is no such section. Raises BadValue, without values."""
-    tokens = list(_tokens(text, _TOKEN_OF_FILE))
+    found = _sections(text).get(section)
+    return None if found is None else _only_entry(found)
+
+
+def parse_jaas_sections(text: str, is_wanted: Callable[[str], bool]) -> dict[str, tuple[JaasEntry, ...]]:
+    """Login modules by section, of those sections that are wanted. Raises BadValue, without values."""
+    return {name: tuple(_entries(tokens)) for name, tokens in _sections(text).items() if is_wanted(name)}
+
+
+def _sections(text: str) -> dict[str, list["_Token"]]:
+    """Content by name; of two sections with the same name the first one."""
+    tokens, found = list(_tokens(text, _TOKEN_OF_FILE)), dict[str, list[_Token]]()
     while tokens:
-        name, tokens, rest = _next_section(tokens)
-        if name == section:
-            return _only_entry(tokens)
-        tokens = rest
-    return None
+        name, content, tokens = _next_section(tokens)
+        found.setdefault(name, content)
+    return found
 
 
 def _next_section(tokens: list["_Token"]) -> tuple[str, list["_Token"], list["_Token"]]:

@@ -76,10 +76,10 @@ _NAMES = """
     sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
     sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
     sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
-    sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.header.urlencode
     sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
-    sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
+    sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
     security.providers server.max.startup.time.ms share.coordinator.append.linger.ms
     share.coordinator.cold.partition.snapshot.interval.ms
     share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot

@@ -14,10 +14,13 @@ from tidelog.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
-from tidelog.config.sasl import SASL_PROTOCOLS, jaas_of, with_sasl_overrides
+from tidelog.config.sasl import MODULES, SASL_PROTOCOLS, jaas_of, with_sasl_overrides
 from tidelog.config.setting import setting
 from tidelog.config.ssl import with_overrides
 from tidelog.config.zookeeper_login import ZooKeeperLoginSettings
+
+SERVER_SECTION = "KafkaServer"
+"""Of a JAAS file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, init=False, eq=False, repr=False)
@@ -43,6 +46,8 @@ class ListenerSettings(ZooKeeperLoginSettings):
     )
     listener_overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Settings of single listeners, by Kafka's name (`listener.name.<listener>.ssl...`, `...sasl...`)."""
+    jaas_sections: Mapping[str, tuple[JaasEntry, ...]] = field(default_factory=dict, compare=False)
+    """Login modules of the JAAS file, by section."""
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -75,7 +80,10 @@ class ListenerSettings(ZooKeeperLoginSettings):
 
     def jaas(self, listener: str, mechanism: str) -> JaasEntry | None:
         """The login module of one SASL mechanism of a listener. Raises BadValue."""
-        return jaas_of(listener, mechanism, self.listener_overrides)
+        sections = self.jaas_sections
+        of_file = sections.get(f"{listener.lower()}.{SERVER_SECTION}", sections.get(SERVER_SECTION, ()))
+        found = next((each for each in of_file if each.module_name == MODULES.get(mechanism)), None)
+        return jaas_of(listener, mechanism, self.listener_overrides) or found
 
     @property
     def sasl_endpoints(self) -> tuple[Endpoint, ...]:

@@ -7,8 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.config.broker import BrokerSettings
+from tidelog.config.config_providers import CONFIG_PROVIDERS, UnresolvedSecret, named_providers, resolve_named
 from tidelog.config.consistency import rejected_at_start
+from tidelog.config.jaas import parse_jaas_sections
 from tidelog.config.kafka_names import is_unsupported_kafka_name
+from tidelog.config.listener_settings import SERVER_SECTION
 from tidelog.config.nearest import nearest_name
 from tidelog.config.properties import parse_properties
 from tidelog.config.sasl import JAAS_CONFIG, check_override, split_sasl_name
@@ -16,7 +19,7 @@ from tidelog.config.security import guards
 from tidelog.config.setting import BadValue, settings_of
 from tidelog.config.ssl import SslSettings, split_listener_name
 from tidelog.config.thread_pools import NO_EFFECT
-from tidelog.config.zookeeper_login import KAFKA_OPTS, system_properties
+from tidelog.config.zookeeper_login import KAFKA_OPTS, read_jaas_file, system_properties, warn_if_readable
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +45,13 @@ def load_broker_settings(path: str | None, overrides: Iterable[str] = ()) -> Bro
     """Flags override the file, the file `KAFKA_OPTS`; SettingsError has every mistake in them."""
     mistakes: list[str] = []
     given = [*_from_environment(), *_from_file(path, mistakes), *_from_flags(overrides, mistakes)]
+    _check_roles(given)
+    given = _without_controllers(_resolved(given, mistakes))
     known = _supported(given, mistakes)
     values = _parse(known, mistakes)
     originals = {name: found.value for name, found in known.items()}
     settings = BrokerSettings(**values, originals=originals)  # type: ignore[arg-type]
-    settings = _without_controller_listeners(settings, given)
+    settings = _with_jaas_file(_without_controller_listeners(settings, given), mistakes)
     mistakes.extend(_place(known, name) + message for name, message in rejected_at_start(settings))
     if mistakes:
         raise SettingsError(mistakes)
@@ -78,6 +83,45 @@ def _from_flags(overrides: Iterable[str], mistakes: list[str]) -> Iterator[Given
             yield Given(name.strip(), value.strip(), "--set")
         else:
             mistakes.append(f"--set {override}: expected key=value")
+
+
+def _check_roles(given: list[Given]) -> None:
+    roles = {found.name: found for found in given}.get("process.roles")
+    if roles is not None and {each.strip() for each in roles.value.split(",")} == {"controller"}:
+        raise SettingsError([f"{roles.place}: process.roles: every broker can be the controller; start brokers only"])
+
+
+def _resolved(given: list[Given], mistakes: list[str]) -> list[Given]:
+    """With the values of Kafka's config providers, which have no effect themselves."""
+    values = {found.name: found.value for found in given if found.name.startswith(CONFIG_PROVIDERS)}
+    if CONFIG_PROVIDERS not in values:
+        return given
+    try:
+        providers = named_providers(values)
+    except UnresolvedSecret as error:
+        raise SettingsError([str(error)]) from error
+    resolved = []
+    for found in given:
+        try:
+            if found.name not in values:
+                resolved.append(found._replace(value=resolve_named(found.value, providers)))
+        except UnresolvedSecret as error:
+            mistakes.append(f"{found.place}: {found.name}: {error}")
+    return resolved
+
+
+def _controllers(given: list[Given]) -> list[str]:
+    """Names of the listeners of KRaft's controllers, which do not exist here."""
+    found = {each.name: each.value for each in given}.get("controller.listener.names", "")
+    return [name.strip().upper() for name in found.split(",") if name.strip()]
+
+
+def _without_controllers(given: list[Given]) -> list[Given]:
+    prefixes = tuple(f"LISTENER.NAME.{name}." for name in _controllers(given))
+    left_out = [found for found in given if prefixes and found.name.upper().startswith(prefixes)]
+    for found in left_out:
+        _warn_of_no_effect(found)
+    return [found for found in given if found not in left_out]
 
 
 def _supported(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
@@ -153,18 +197,12 @@ def _is_secret(name: str) -> bool:
 
 def _without_controller_listeners(settings: BrokerSettings, given: list[Given]) -> BrokerSettings:
     """A file for KRaft also has the controller listener, which does not exist here."""
-    names = {
-        f"{name.strip().upper()}://"
-        for found in given
-        if found.name == "controller.listener.names"
-        for name in found.value.split(",")
-        if name.strip()
-    }
+    names = tuple(f"{name}://" for name in _controllers(given))
     if not names:
         return settings
 
     def kept(listeners: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(text for text in listeners if not text.upper().startswith(tuple(names)))
+        return tuple(text for text in listeners if not text.upper().startswith(names))
 
     advertised = settings.advertised_listeners
     return replace(
@@ -172,6 +210,26 @@ def _without_controller_listeners(settings: BrokerSettings, given: list[Given]) 
         listeners=kept(settings.listeners),
         advertised_listeners=None if advertised is None else kept(advertised),
     )
+
+
+def _with_jaas_file(settings: BrokerSettings, mistakes: list[str]) -> BrokerSettings:
+    """With the login modules of listeners that stand in a JAAS file."""
+    path = settings.java_security_auth_login_config
+    try:
+        if not path or not settings.sasl_endpoints:
+            return settings
+    except BadValue:  # in the listeners, which another check reports
+        return settings
+    try:
+        sections = read_jaas_file(
+            path, lambda text: parse_jaas_sections(text, lambda name: name.rpartition(".")[2] == SERVER_SECTION)
+        )
+    except BadValue as error:
+        mistakes.append(str(error))
+        return settings
+    if sections:
+        warn_if_readable(path)
+    return replace(settings, jaas_sections=sections)
 
 
 def _place(known: Mapping[str, Given], name: str) -> str:

@@ -19,6 +19,10 @@ class _Rule(NamedTuple):
     """`L` for lower case, `U` for upper case, or empty."""
 
 
+MAX_NAME_CHARACTERS = 1000
+"""Of names that rules with a pattern are tried on: patterns may take time that grows by powers of the length."""
+
+
 class NoMatchingRule(Exception):
     """No rule applies to a distinguished name: authentication fails."""
 
@@ -30,16 +34,22 @@ class PrincipalMapper:
         """Raises BadValue."""
         self._rules = _parse(rules.strip() or "DEFAULT")
 
+    @property
+    def names_everybody(self) -> bool:
+        return self._rules[0].pattern is None
+
     def name_of(self, distinguished_name: str) -> str:
         """Raises NoMatchingRule."""
         for rule in self._rules:
             if rule.pattern is None:
                 return distinguished_name
+            if len(distinguished_name) > MAX_NAME_CHARACTERS:
+                raise NoMatchingRule(f"the name in the certificate has more than {MAX_NAME_CHARACTERS} characters")
             match = rule.pattern.fullmatch(distinguished_name)
             if match is not None:
                 found = _replaced(rule.replacement, match)
                 return {"L": found.lower(), "U": found.upper()}.get(rule.case, found)
-        raise NoMatchingRule(f"no rule in ssl.principal.mapping.rules applies to {distinguished_name}")
+        raise NoMatchingRule("no rule in ssl.principal.mapping.rules applies to the name in the certificate")
 
 
 def _parse(text: str) -> list[_Rule]:

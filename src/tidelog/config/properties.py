@@ -7,6 +7,7 @@ from typing import NamedTuple
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _WHITE = " \t\f"
 _SEPARATORS = "=:"
+_KEY = re.compile(r"(?:\\.?|[^\\ \t\f=:])*", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.?))", re.DOTALL)
 
 
@@ -39,18 +40,12 @@ def _is_continued(line: str) -> bool:
 
 
 def _property(line: str, number: int) -> Property:
-    end = _key_end(line)
-    rest = line[end:].lstrip(_WHITE)
+    key = _KEY.match(line)
+    assert key is not None  # it may be empty
+    rest = line[key.end() :].lstrip(_WHITE)
     if rest and rest[0] in _SEPARATORS:
         rest = rest[1:].lstrip(_WHITE)
-    return Property(_unescape(line[:end]), _unescape(rest), number)
-
-
-def _key_end(line: str) -> int:
-    position = 0
-    while position < len(line) and line[position] not in _WHITE + _SEPARATORS:
-        position += 2 if line[position] == "\\" else 1
-    return min(position, len(line))
+    return Property(_unescape(key[0]), _unescape(rest), number)
 
 
 def _unescape(text: str) -> str:

@@ -9,15 +9,14 @@ from tidelog.config.setting import INT_MAX, LONG_MAX, BadValue, ConfigType, Upda
 UNLIMITED = LONG_MAX
 ALL_REPLICAS = "*"
 
-TOLD_WHERE_SET = frozenset(
+DESCRIBED_WHERE_SET = frozenset(
     {
         "follower.replication.throttled.rate",
         "leader.replication.throttled.rate",
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
-"""Rates that DescribeConfigs tells only where somebody has set them, as Kafka does: whoever has removed a rate waits
-until none is told."""
+"""Rates that DescribeConfigs omits unless they are set. Tools remove a rate and wait until it is gone, as in Kafka."""
 
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
@@ -64,6 +63,13 @@ class QuotaSettings(AuthorizationSettings):
         update=UpdateMode.CLUSTER_WIDE,
         doc="New connections per second on the listeners for clients; further ones wait. Also for one listener:"
         " `listener.name.<listener>.max.connection.creation.rate`.",
+    )
+    max_connections: int = setting(
+        default=INT_MAX,
+        at_least=0,
+        update=UpdateMode.CLUSTER_WIDE,
+        doc="The maximum number of connections. Where brokers have a listener of their own, it does not keep them out."
+        " Also for one listener: `listener.name.<listener>.max.connections`.",
     )
     quota_window_num: int = setting(
         default=11, at_least=1, doc="Number of windows over which the rates of clients and connections are taken."

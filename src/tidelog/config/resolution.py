@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.config import group, topic
@@ -12,7 +13,7 @@ from tidelog.config.dynamic_sasl import sasl_changes, usable_sasl_changes, valid
 from tidelog.config.group import ConsumerGroupSettings, bounds, check_group_settings, group_defaults
 from tidelog.config.kafka_names import is_read_only_in_kafka, is_unsupported_kafka_name
 from tidelog.config.overrides import parse_overrides
-from tidelog.config.quotas import TOLD_WHERE_SET
+from tidelog.config.quotas import DESCRIBED_WHERE_SET
 from tidelog.config.sasl import JAAS_CONFIG, split_sasl_name
 from tidelog.config.setting import BadValue, ConfigType, Setting, UpdateMode, default_text, settings_of
 from tidelog.config.ssl import split_listener_name, ssl_setting_names
@@ -217,7 +218,7 @@ def describe_broker(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> li
             is_read_only=setting.update is UpdateMode.READ_ONLY,
         )
         for setting in settings_of(BrokerSettings).values()
-        if (synonyms := _broker_synonyms(setting.name, layers)) or setting.name not in TOLD_WHERE_SET
+        if (synonyms := _broker_synonyms(setting.name, layers)) or setting.name not in DESCRIBED_WHERE_SET
     ]
     return described + [_described_of_listener(static, dynamic, name) for name in sorted(settings.listener_overrides)]
 
@@ -283,11 +284,17 @@ def _usable(declared: Mapping[str, Setting], stored: Mapping[str, str]) -> dict[
 
 
 def _broker_value(broker: BrokerSettings, names: tuple[str, ...]) -> Any:
-    for name in names:
-        value = getattr(broker, name.replace(".", "_"))
+    for attribute, factor in _attributes(names):
+        value = getattr(broker, attribute)
         if value is not None:
-            return value * MILLISECONDS.get(name.rpartition(".")[2], 1) if type(value) is int else value
+            return value * factor if type(value) is int else value
     raise AssertionError(f"no broker setting gives a default: {names}")
+
+
+@cache
+def _attributes(names: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Attributes of broker settings, with the milliseconds in their unit."""
+    return [(name.replace(".", "_"), MILLISECONDS.get(name.rpartition(".")[2], 1)) for name in names]
 
 
 def _layers(static: BrokerSettings, dynamic: DynamicBrokerConfigs) -> list[Layer]:
@@ -313,7 +320,7 @@ def _broker_synonyms(name: str, layers: list[Layer]) -> tuple[Synonym, ...]:
 
 def _default_values() -> dict[str, str]:
     defaults = {setting.name: default_text(setting) for setting in settings_of(BrokerSettings).values()}
-    return {name: text for name, text in defaults.items() if text is not None and name not in TOLD_WHERE_SET}
+    return {name: text for name, text in defaults.items() if text is not None and name not in DESCRIBED_WHERE_SET}
 
 
 def _describe_overrides(

@@ -71,6 +71,12 @@ class SaslSettings(SslSettings):
         default="GSSAPI",
         doc="The mechanism by which brokers log in to each other, if the listener between brokers has SASL.",
     )
+    sasl_oauthbearer_client_credentials_client_id: str | None = setting(
+        default=None, doc="Who a broker is for `sasl.oauthbearer.token.endpoint.url` (in the login module: `clientId`)."
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str | None = setting(
+        default=None, kind=ConfigType.PASSWORD, doc="Its secret (in the login module: `clientSecret`)."
+    )
     sasl_oauthbearer_clock_skew_seconds: int = setting(
         default=30,
         at_least=0,
@@ -87,6 +93,9 @@ class SaslSettings(SslSettings):
         default=None,
         doc="Keys of the issuer (JWKS), as `https://...` or `file:///...`. Without it tokens are not verified, which"
         " must be allowed by the options `unsecuredValidator...` of the login module.",
+    )
+    sasl_oauthbearer_scope: str | None = setting(
+        default=None, doc="The scope that a broker asks for with its own token (in the login module: `scope`)."
     )
     sasl_oauthbearer_scope_claim_name: str = setting(default="scope", doc="The claim with the scopes of a token.")
     sasl_oauthbearer_sub_claim_name: str = setting(default="sub", doc="The claim with the name of the principal.")

@@ -13,7 +13,7 @@ STORE_TYPES = ("JKS", "PKCS12", "PEM")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 PASSWORD = ConfigType.PASSWORD
 PER_BROKER = UpdateMode.PER_BROKER
-CONNECTION_RATE = "max.connection.creation.rate"
+CONNECTION_LIMITS = ("max.connection.creation.rate", "max.connections")
 """Not of TLS, but also set for single listeners."""
 
 
@@ -43,7 +43,7 @@ class SslSettings(ThreadPoolSettings):
     )
     ssl_endpoint_identification_algorithm: str = setting(
         default="https",
-        one_of=("https", ""),
+        one_of=("https", "HTTPS", ""),
         update=PER_BROKER,
         doc="`https`: a broker that connects to another checks that the certificate is for the host it connects to."
         " Empty: it does not.",
@@ -100,12 +100,12 @@ def ssl_setting_names() -> frozenset[str]:
 
 
 def split_listener_name(name: str) -> tuple[str, str] | None:
-    """Listener and setting in `listener.name.<listener>.ssl...`, or its rate of connections; None for others."""
+    """Listener and setting in `listener.name.<listener>.ssl...`, or its limits of connections; None for others."""
     if not name.startswith("listener.name."):
         return None
-    listener = name.removeprefix("listener.name.").removesuffix(f".{CONNECTION_RATE}")
-    if name.endswith(f".{CONNECTION_RATE}"):
-        return listener.upper(), CONNECTION_RATE
+    for limit in CONNECTION_LIMITS:
+        if name.endswith(f".{limit}"):
+            return name.removeprefix("listener.name.").removesuffix(f".{limit}").upper(), limit
     listener, dot, rest = name.removeprefix("listener.name.").partition(".ssl.")
     setting_name = f"ssl.{rest}"
     if not dot or not listener or setting_name not in ssl_setting_names():

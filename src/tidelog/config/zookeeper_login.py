@@ -7,9 +7,10 @@ import logging
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tidelog.config.jaas import DIGEST_MODULE, JaasEntry, parse_jaas, parse_jaas_file
 from tidelog.config.setting import BadValue, ConfigType, setting
@@ -22,13 +23,16 @@ JAAS_FILE = "java.security.auth.login.config"
 SECTION = "zookeeper.sasl.clientconfig"
 SYSTEM_PROPERTIES = (JAAS_FILE, SECTION)
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, init=False, eq=False, repr=False)
 class ZooKeeperLoginSettings(ZooKeeperTlsSettings):
     java_security_auth_login_config: str | None = setting(
         default=None,
         doc="JAAS file, as Java's system property of this name, which is also taken from `KAFKA_OPTS`. Its section"
-        " `Client` is the login to ZooKeeper; other sections have no effect.",
+        " `Client` is the login to ZooKeeper. `<listener>.KafkaServer` and `KafkaServer` have the login modules of"
+        " mechanisms for which no `listener.name.<listener>.<mechanism>.sasl.jaas.config` is set.",
     )
     zookeeper_sasl_clientconfig: str = setting(
         default="Client", doc="Section of the JAAS file with the login to ZooKeeper, as Java's system property."
@@ -66,16 +70,21 @@ class ZooKeeperLoginSettings(ZooKeeperTlsSettings):
         path = self.java_security_auth_login_config
         if not path:
             return None
-        try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not a text file in UTF-8"
-            raise BadValue(f"cannot read JAAS file {path}: {reason}") from error
-        try:
-            return parse_jaas_file(text, self.zookeeper_sasl_clientconfig)
-        except BadValue as error:
-            raise BadValue(f"JAAS file {path}: {error}") from error
+        return read_jaas_file(path, lambda text: parse_jaas_file(text, self.zookeeper_sasl_clientconfig))
+
+
+def read_jaas_file(path: str, parse: Callable[[str], T]) -> T:
+    """Raises BadValue."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file in UTF-8"
+        raise BadValue(f"cannot read JAAS file {path}: {reason}") from error
+    try:
+        return parse(text)
+    except BadValue as error:
+        raise BadValue(f"JAAS file {path}: {error}") from error
 
 
 def check_zookeeper_login(settings: ZooKeeperLoginSettings) -> None:
@@ -88,10 +97,10 @@ def check_zookeeper_login(settings: ZooKeeperLoginSettings) -> None:
             " or a certificate (zookeeper.ssl.keystore.location)"
         )
     if settings.zookeeper_user is not None and not settings.zookeeper_sasl_jaas_config:
-        _warn_if_readable(settings.java_security_auth_login_config or "")
+        warn_if_readable(settings.java_security_auth_login_config or "")
 
 
-def _warn_if_readable(path: str) -> None:
+def warn_if_readable(path: str) -> None:
     with suppress(OSError):
         if os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
             logger.warning("password can be read by others; protect it with chmod 600 file=%s", path)

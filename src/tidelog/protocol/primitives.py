@@ -127,6 +127,8 @@ def skip_tags(view: Buffer, position: int, count: int) -> int:
 
 def tagged_field(tag: int, parts: list[bytes]) -> bytes:
     content = b"".join(parts)
+    if tag < 0x80 and len(content) < 0x80:
+        return SHORT_VARINTS[tag] + SHORT_VARINTS[len(content)] + content
     return varint(tag) + varint(len(content)) + content
 
 

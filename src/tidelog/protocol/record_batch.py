@@ -170,7 +170,8 @@ def split_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
         header = read_header(view, position)
         if header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES:
             raise CorruptMessage(f"a batch claims a length of {header.length} bytes, less than its own header")
-        if position + header.size_bytes > end:
+        batch_end = position + header.size_bytes
+        if batch_end > end:
             return
-        yield header, view[position : position + header.size_bytes]
-        position += header.size_bytes
+        yield header, view[position:batch_end]
+        position = batch_end

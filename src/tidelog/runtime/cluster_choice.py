@@ -1,5 +1,5 @@
-"""Which cluster to connect to: an address that was given, else a profile, else TIDELOG_BOOTSTRAP, else the cluster of
-the data directory. There is no further default: a command never ends up at a cluster that nobody named.
+"""Choice of the cluster of a command: a given address, else a profile, else TIDELOG_BOOTSTRAP, else the cluster of the
+data directory. There is no further default: a command never connects to a cluster that nobody named.
 """
 
 import json

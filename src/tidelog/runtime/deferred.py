@@ -5,9 +5,10 @@ completes it. It has no timeout; the purgatory (`runtime/purgatory.py`) complete
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from types import CoroutineType
+from typing import Any, Generic, TypeVar
 
 from tidelog.errors import KafkaError
 
@@ -127,6 +128,64 @@ def set_result_unless_done(done: "asyncio.Future[T]", value: T) -> None:
 def set_exception_unless_done(done: "asyncio.Future[T]", error: Exception) -> None:
     if not done.done():
         done.set_exception(error)
+
+
+# ---- what may be a value or a Deferred: callers need not ask which
+
+
+def as_deferred(outcome: T | Deferred[T]) -> Deferred[T]:
+    """Completed already if the value is known."""
+    if isinstance(outcome, Deferred):
+        return outcome
+    completed: Deferred[T] = Deferred()
+    completed.resolve(outcome)
+    return completed
+
+
+def mapped(outcome: T | Deferred[T], function: Callable[[T], U]) -> U | Deferred[U]:
+    """`function(value)`, at once if the value is known."""
+    return outcome.map(function) if isinstance(outcome, Deferred) else function(outcome)
+
+
+async def awaited(outcome: T | Deferred[T] | Coroutine[Any, Any, T]) -> T:
+    """The value, also of a coroutine; raises its error."""
+    if isinstance(outcome, Deferred):
+        value: T = await outcome.wait()
+        return value
+    if isinstance(outcome, CoroutineType):
+        result: T = await outcome
+        return result
+    return outcome  # type: ignore[return-value]
+
+
+def observed(
+    outcome: T | Deferred[T],
+    on_value: Callable[[T], None],
+    on_error: Callable[[Exception], None],
+    on_abandoned: Callable[[], None],
+) -> T | Deferred[T]:
+    """The same outcome. One of the three is called before its listener, at once if the value is known."""
+    if not isinstance(outcome, Deferred):
+        on_value(outcome)
+        return outcome
+    source: Deferred[T] = outcome
+    passed_on: Deferred[T] = Deferred()
+
+    def pass_value(value: T) -> None:
+        on_value(value)
+        passed_on.resolve(value)
+
+    def pass_error(error: Exception) -> None:
+        on_error(error)
+        passed_on.fail(error)
+
+    def pass_abandonment() -> None:
+        on_abandoned()
+        source.abandon()
+
+    passed_on.on_abandoned = pass_abandonment
+    source.listen(pass_value, pass_error)
+    return passed_on
 
 
 def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:

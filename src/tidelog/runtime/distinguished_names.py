@@ -28,8 +28,16 @@ def distinguished_name(certificate: Mapping[str, Any]) -> str:
 def _attribute(name: str, value: str) -> str:
     if name == "emailAddress":  # RFC 2253 has no keyword for it
         data = value.encode()
-        return f"{_EMAIL}=#{bytes([_IA5_STRING, len(data)]).hex()}{data.hex()}"
+        return f"{_EMAIL}=#{bytes([_IA5_STRING]).hex()}{_length(len(data)).hex()}{data.hex()}"
     return f"{_KEYWORDS.get(name, name)}={_escaped(value)}"
+
+
+def _length(length: int) -> bytes:
+    """In DER."""
+    if length < 0x80:
+        return bytes([length])
+    digits = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes([0x80 | len(digits)]) + digits
 
 
 def _escaped(value: str) -> str:

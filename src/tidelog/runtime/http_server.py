@@ -10,10 +10,12 @@ import hmac
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from enum import IntEnum
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import h11
@@ -21,12 +23,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 16
-"""A further connection replaces one that was answered, else the oldest one whose request is not complete, else the one
-whose client has read nothing for the longest time."""
+"""A further connection replaces one that was answered, else one of the host with the most connections: the oldest one
+whose request is not complete, else the one whose client has read nothing for the longest time."""
+PATIENCE_S = 0.05
+"""Time that each connection has to ask, or to read on, before it is replaced. Further connections wait meanwhile."""
 REQUEST_TIMEOUT_S = 5.0
-"""Time for the whole request, which is a few hundred bytes."""
+"""Time for the TLS handshake and the whole request, which is a few hundred bytes."""
 RESPONSE_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 1.0
+ACCEPT_PAUSE_S = 1.0
+"""Pause after a connection that could not be accepted, for lack of descriptors."""
+BACKLOG = 128
 MAX_HEAD_BYTES = 16 * 1024
 READ_BYTES = 4096
 BUFFERED_BYTES = 64 * 1024
@@ -47,95 +54,152 @@ class Page(Protocol):
         ...
 
 
+class _Phase(IntEnum):
+    """In the order in which connections give way to others."""
+
+    CLOSING = 0
+    """The response is sent."""
+    RECEIVING = 1
+    """The request is not complete."""
+    ANSWERING = 2
+
+
+class _Slot:
+    """One of the connections that are served at the same time."""
+
+    def __init__(self, connection: socket.socket, host: str, now_s: float) -> None:
+        self.connection = connection
+        self.host = host
+        self.transport: asyncio.Transport | None = None
+        """None until the TLS handshake is complete."""
+        self.phase = _Phase.RECEIVING
+        self.since_s = now_s
+        """When the phase began, or when the client last read something."""
+
+    def enter(self, phase: _Phase) -> None:
+        self.phase = phase
+        self.since_s = asyncio.get_running_loop().time()
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+        else:
+            self.connection.close()
+
+
 class HttpServer:
     """Binds its address at once, and accepts connections after `start`."""
 
-    def __init__(self, server: asyncio.Server, host: str, basic_auth: str | None = None) -> None:
-        self._server = server
+    def __init__(
+        self,
+        listening: socket.socket,
+        host: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        basic_auth: str | None = None,
+    ) -> None:
+        self._listening = listening
+        self._tls = tls
         self._authorization = None if basic_auth is None else b"Basic " + base64.b64encode(basic_auth.encode())
         self.host = host
-        self.port: int = server.sockets[0].getsockname()[1]
+        self.port: int = listening.getsockname()[1]
         self._pages: Mapping[str, Page] = {}
-        self._exchanges: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._is_closed = False
-        self._closing: dict[asyncio.Task[None], None] = {}
-        """Connections whose response is sent, oldest first."""
-        self._receiving: dict[asyncio.Task[None], None] = {}
-        """Connections whose request is not complete, oldest first."""
-        self._answering: dict[asyncio.Task[None], None] = {}
-        """Connections that are being answered; those whose client reads are last."""
+        self._accepting: asyncio.Task[None] | None = None
+        self._slots: dict[asyncio.Task[None], _Slot] = {}
+        self._has_changed = asyncio.Event()
+        """A connection may have to give way, or has gone."""
 
     @classmethod
     async def listen(
         cls, host: str, port: int, *, tls: ssl.SSLContext | None = None, basic_auth: str | None = None
     ) -> "HttpServer":
         """Bind the address; an empty host means all interfaces. `basic_auth` is NAME:PASSWORD. Raises OSError."""
-        servers: list[HttpServer] = []
-        server = await asyncio.start_server(
-            lambda reader, writer: servers[0]._accept(reader, writer),
-            host or "0.0.0.0",
-            port,
-            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-            limit=BUFFERED_BYTES,
-            start_serving=False,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else REQUEST_TIMEOUT_S,
-        )
-        servers.append(cls(server, host, basic_auth))
-        return servers[0]
+        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host or "0.0.0.0", port))
+        except BaseException:
+            listening.close()
+            raise
+        return cls(listening, host, tls=tls, basic_auth=basic_auth)
 
     async def start(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
-        await self._server.start_serving()
+        self._listening.listen(BACKLOG)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept_all())
 
     async def close(self) -> None:
-        self._server.close()
-        self._is_closed = True
-        exchanges = list(self._exchanges)
-        for exchange in exchanges:
-            self._drop(exchange)
-        await asyncio.gather(*exchanges, return_exceptions=True)
+        tasks = list(self._slots)
+        if self._accepting is not None:
+            tasks.append(self._accepting)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listening.close()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_closed:  # the connection was accepted before
-            writer.transport.abort()
-            return
-        if len(self._exchanges) >= MAX_CONNECTIONS:
-            self._drop(next(chain(self._closing, self._receiving, self._answering)))
-        exchange = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._exchanges[exchange] = writer
-        self._receiving[exchange] = None
-        exchange.add_done_callback(self._forget)
+    # ---- connections
 
-    def _drop(self, exchange: "asyncio.Task[None]") -> None:
-        self._exchanges[exchange].transport.abort()  # a task that has not begun would never do it
-        self._forget(exchange)
-        exchange.cancel()
+    async def _accept_all(self) -> None:
+        """Accept one connection after the other: those that have to wait are left to the kernel."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self._listening)
+            except OSError as error:
+                logger.warning("HTTP connection not accepted reason=%r", error)
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            try:
+                await self._make_room()
+            except BaseException:
+                connection.close()
+                raise
+            slot = _Slot(connection, str(address[0]), loop.time())
+            exchange = loop.create_task(self._serve(slot))
+            self._slots[exchange] = slot
+            exchange.add_done_callback(partial(self._forget, slot))
 
-    def _forget(self, exchange: "asyncio.Task[None]") -> None:
-        self._exchanges.pop(exchange, None)
-        for phase in (self._closing, self._receiving, self._answering):
-            phase.pop(exchange, None)
+    async def _make_room(self) -> None:
+        while len(self._slots) >= MAX_CONNECTIONS:
+            exchange = self._next_to_go()
+            slot = self._slots[exchange]
+            wait_s = slot.since_s + PATIENCE_S - asyncio.get_running_loop().time()
+            if slot.phase is _Phase.CLOSING or wait_s <= 0:
+                del self._slots[exchange]
+                exchange.cancel()
+                return
+            self._has_changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._has_changed.wait()
 
-    def _on_progress(self, exchange: "asyncio.Task[None]") -> None:
-        if exchange in self._answering:
-            del self._answering[exchange]
-            self._answering[exchange] = None
+    def _next_to_go(self) -> "asyncio.Task[None]":
+        of_host = Counter(slot.host for slot in self._slots.values())
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.set_write_buffer_limits(BUFFERED_BYTES)
-        task = cast("asyncio.Task[None]", asyncio.current_task())
+        def order(exchange: "asyncio.Task[None]") -> tuple[bool, int, _Phase, float]:
+            slot = self._slots[exchange]
+            return slot.phase is not _Phase.CLOSING, -of_host[slot.host], slot.phase, slot.since_s
+
+        return min(self._slots, key=order)
+
+    def _forget(self, slot: _Slot, exchange: "asyncio.Task[None]") -> None:
+        """Also of a task that was cancelled before it began."""
+        self._slots.pop(exchange, None)
+        slot.abort()
+        self._has_changed.set()
+
+    async def _serve(self, slot: _Slot) -> None:
         try:
-            on_progress = partial(self._on_progress, task)
-            exchange = _Exchange(reader, writer, self._pages, self._authorization, on_progress)
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                reader, writer = await self._open(slot)
+                exchange = _Exchange(reader, writer, self._pages, self._authorization, slot)
                 response = await exchange.receive()
-            self._receiving.pop(task, None)
-            self._answering[task] = None
+            slot.enter(_Phase.ANSWERING)
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                 await response()
-            self._answering.pop(task, None)
-            self._closing[task] = None
+            slot.enter(_Phase.CLOSING)
+            self._has_changed.set()
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await _close_gracefully(reader, writer)
         except (TimeoutError, OSError) as error:
@@ -143,7 +207,16 @@ class HttpServer:
         except Exception:
             logger.exception("HTTP request failed")
         finally:
-            writer.transport.abort()
+            slot.abort()
+
+    async def _open(self, slot: _Slot) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Ends when the TLS handshake is complete, if there is one."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=BUFFERED_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        slot.transport, _ = await loop.connect_accepted_socket(lambda: protocol, slot.connection, ssl=self._tls)
+        slot.transport.set_write_buffer_limits(BUFFERED_BYTES)
+        return reader, asyncio.StreamWriter(slot.transport, protocol, reader, loop)
 
 
 async def _close_gracefully(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -167,7 +240,7 @@ class _Exchange:
         writer: asyncio.StreamWriter,
         pages: Mapping[str, Page],
         authorization: bytes | None,
-        on_progress: Callable[[], None],
+        slot: _Slot,
     ) -> None:
         import h11
 
@@ -176,7 +249,7 @@ class _Exchange:
         self._reader = reader
         self._writer = writer
         self._pages = pages
-        self._on_progress = on_progress
+        self._slot = slot
         self._authorization = authorization
 
     async def receive(self) -> Callable[[], Awaitable[None]]:
@@ -254,11 +327,13 @@ class _Exchange:
         if piece:
             self._write(self._h11.Data(data=piece))
             await self._writer.drain()
-            self._on_progress()
+            self._slot.enter(_Phase.ANSWERING)
         await asyncio.sleep(0)  # let other work run between two pieces
 
     async def _end(self) -> None:
+        """The response is sent when all of it has left the buffer: who is answered is the first to give way."""
         self._write(self._h11.EndOfMessage())
+        self._writer.transport.set_write_buffer_limits(0)
         await self._writer.drain()
 
     def _write(self, event: "h11.Response | h11.Data | h11.EndOfMessage") -> None:

@@ -368,11 +368,11 @@ class MemoryDisk:
         directory = self._parent(path)
         if self.take_space(len(data)) < len(data):
             raise _error(errno.ENOSPC, path)
-        known = directory.entries.get(posixpath.basename(path))
+        known = directory.entries.get(_base_name(path))
         if isinstance(known, _Inode):
             self.take_space(-len(known.data))
         self.changed("write", path, data)
-        directory.entries[posixpath.basename(path)] = _Inode(self.clock.now_ms(), data)
+        directory.entries[_base_name(path)] = _Inode(self.clock.now_ms(), data)
         self._sync_names(directory)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
@@ -409,7 +409,7 @@ class MemoryDisk:
 
     def rename(self, old: str, new: str) -> None:
         old, new = self._enter("rename", old), _normal(new)
-        target, name = self._parent(new), posixpath.basename(new)
+        target, name = self._parent(new), _base_name(new)
         node, replaced = self._find(old), target.entries.get(name)
         if node is None:
             raise _error(errno.ENOENT, old)
@@ -423,7 +423,7 @@ class MemoryDisk:
                 raise _error(errno.ENOTDIR, new)
             self.take_space(-len(replaced.data))
         self.changed(f"rename to {new}", old)
-        self._change(target, (self._parent(old), posixpath.basename(old), None), (target, name, node))
+        self._change(target, (self._parent(old), _base_name(old), None), (target, name, node))
 
     def remove(self, path: str) -> None:
         path = self._enter("remove", path)
@@ -484,11 +484,11 @@ class MemoryDisk:
         return node
 
     def _parent(self, path: str) -> _Directory:
-        return self._directory(posixpath.dirname(path))
+        return self._directory(path.rpartition("/")[0])
 
     def _make_file(self, path: str) -> _Inode:
         directory, inode = self._parent(path), _Inode(self.clock.now_ms())
-        self._change(directory, (directory, posixpath.basename(path), inode))
+        self._change(directory, (directory, _base_name(path), inode))
         return inode
 
     def _change(self, synced_by: _Directory, *entries: tuple[_Directory, str, _Node | None]) -> None:
@@ -511,7 +511,7 @@ class MemoryDisk:
             return
         self.changed("remove", path)
         self.take_space(-sum(len(inode.data) for inode in _files_of(node)))
-        self._change(self._parent(path), (self._parent(path), posixpath.basename(path), None))
+        self._change(self._parent(path), (self._parent(path), _base_name(path), None))
 
     def _walk(self, prefix: str, directory: _Directory) -> Iterator[tuple[str, _Inode]]:
         for name, node in directory.entries.items():
@@ -531,6 +531,10 @@ def _files_of(node: _Node) -> Iterator[_Inode]:
 @lru_cache(maxsize=4096)
 def _names(path: str) -> tuple[str, ...]:
     return tuple(filter(None, path.split("/")))
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 @lru_cache(maxsize=4096)

@@ -56,9 +56,11 @@ class MemoryChannel:
 
     def send(self, parts: Sequence[FramePart]) -> None:
         if not self.is_closed:
-            self._outgoing.append(
-                bytearray().join([part.read() if type(part) is FileSlice else part for part in parts])  # type: ignore[misc]
-            )
+            try:
+                frame = bytearray().join(parts)  # type: ignore[arg-type]
+            except TypeError:
+                frame = bytearray().join([part.read() if isinstance(part, FileSlice) else part for part in parts])
+            self._outgoing.append(frame)
 
     def flush(self) -> None:
         frames = self._outgoing

@@ -20,8 +20,23 @@ FramePart: TypeAlias = Buffer | FileSlice
 """A part of a frame to send. A file slice is sent from its file (sendfile)."""
 
 
-HANDSHAKE_FAILED = "TLS handshake failed: "
-"""Start of the reason if a connection was closed before it was encrypted."""
+class HandshakeFailed(str):
+    """Reason of a connection that was closed before it was encrypted."""
+
+    __slots__ = ()
+
+
+class FrameTooLarge(str):
+    """Reason of a connection that was closed because its peer announced a frame above the limit, or below zero."""
+
+    __slots__ = ("announced_bytes",)
+    announced_bytes: int
+
+    @classmethod
+    def of(cls, announced_bytes: int, limit_bytes: int) -> "FrameTooLarge":
+        reason = cls(f"frame of {announced_bytes} bytes, the limit is {limit_bytes}")
+        reason.announced_bytes = announced_bytes
+        return reason
 
 
 class FrameReceiver(Protocol):
@@ -40,7 +55,7 @@ class FrameReceiver(Protocol):
         ...
 
     def on_closed(self, reason: str) -> None:
-        """The channel is closed, by either side. This is the last call."""
+        """The channel is closed, by either side. This is the last call. Some reasons have a type, see above."""
         ...
 
 

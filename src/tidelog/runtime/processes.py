@@ -22,7 +22,7 @@ class Processes(Protocol):
         ...
 
     def lock_holder(self, path: str, offset: int) -> int | None:
-        """The process with a POSIX write lock on this byte of the file; None if there is none or it cannot be told."""
+        """The process with a POSIX write lock on this byte of the file; None if there is none, or if it is unknown."""
         ...
 
     def resume(self, process_id: int) -> bool:

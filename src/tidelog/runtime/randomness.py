@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Iterator
 from typing import Protocol
 
 
@@ -40,3 +41,11 @@ class SeededRandomness:
         while number >= limit:
             number = self._bits(bits)
         return number
+
+    def numbers_below(self, limit: int) -> Iterator[int]:
+        """What calls of `below` return, drawn when they are taken. A generator is faster than calls."""
+        bits, draw = limit.bit_length(), self._bits
+        while True:
+            number = draw(bits)
+            if number < limit:
+                yield number

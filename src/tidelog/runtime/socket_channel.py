@@ -15,7 +15,7 @@ IPV4_MAPPED = "::ffff:"
 
 
 class SocketChannel:
-    """A `Channel` over a socket. `close` is the one place where a connection ends, whoever ends it."""
+    """A `Channel` over a socket. `close` is the only place where a connection ends, for both sides."""
 
     receiver: FrameReceiver
 

@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from tidelog.runtime.frame_buffer import KEEP_BUFFER_ABOVE_BYTES, FrameBuffer
-from tidelog.runtime.network import LENGTH, LENGTH_BYTES
+from tidelog.runtime.network import LENGTH, LENGTH_BYTES, FrameTooLarge
 from tidelog.runtime.receive_buffers import ReceiveBuffers
 from tidelog.runtime.turns import Turns
 
@@ -22,8 +22,10 @@ MAX_READS_PER_WAKE_UP = 16
 """Reads of one connection before others are served."""
 
 
-class FrameTooLarge(Exception):
-    """The frame length is above the limit or negative."""
+class _BadFrame(Exception):
+    def __init__(self, reason: FrameTooLarge) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class SocketReader:
@@ -154,8 +156,8 @@ class SocketReader:
         channel = self._channel
         try:
             self._read_frames()
-        except FrameTooLarge as error:
-            channel.close(str(error))
+        except _BadFrame as error:
+            channel.close(error.reason)
         except OSError as error:
             channel.close(error.strerror or type(error).__name__)
         if not channel.is_closed:
@@ -208,7 +210,7 @@ class SocketReader:
         while filled - start >= LENGTH_BYTES:
             (length,) = unpack_length(buffer, start)
             if length > self._max_frame_bytes or length < 0:
-                raise FrameTooLarge(f"frame of {length} bytes, the limit is {self._max_frame_bytes}")
+                raise _BadFrame(FrameTooLarge.of(length, self._max_frame_bytes))
             body = start + LENGTH_BYTES
             end = body + length
             if end > filled:

@@ -7,11 +7,12 @@ connections.
 
 import asyncio
 import contextlib
+import errno
 import ssl
 
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.distinguished_names import distinguished_name
-from tidelog.runtime.network import HANDSHAKE_FAILED
+from tidelog.runtime.network import HandshakeFailed
 from tidelog.runtime.open_handshakes import OpenHandshakes
 from tidelog.runtime.receive_buffers import ReceiveBuffers
 from tidelog.runtime.socket_channel import SocketChannel
@@ -155,14 +156,21 @@ class TlsChannel(SocketChannel):
         except ssl.SSLWantWriteError:
             self.reader.retry_later()
             return False
+        self.peer_subject = self._subject()
         self.is_secured = True
         self._end_handshake()
-        certificate = self._socket.getpeercert()
-        self.peer_subject = distinguished_name(certificate) if certificate else None
         if self._on_secured is not None and not self._on_secured.done():
             self._on_secured.set_result(None)
         self.writer.start()
         return True
+
+    def _subject(self) -> str | None:
+        """Name in the certificate of the peer. Raises SSLError."""
+        try:
+            certificate = self._socket.getpeercert()
+        except ValueError as error:  # of a text that is none
+            raise ssl.SSLError(errno.EPROTO, f"the certificate cannot be read: {error}") from error
+        return distinguished_name(certificate) if certificate else None
 
     def _end_handshake(self) -> None:
         self._timeout.cancel()
@@ -185,10 +193,10 @@ class TlsChannel(SocketChannel):
             return
         self._end_handshake()
         if not self.is_secured:
-            reason = f"{HANDSHAKE_FAILED}{reason}"
+            reason = HandshakeFailed(f"TLS handshake failed: {reason}")
         if self._on_secured is not None and not self._on_secured.done():
             self._on_secured.set_exception(ConnectionError(reason))
         if self.is_secured:
             with contextlib.suppress(OSError, ValueError):
-                self._socket.unwrap()  # tells the peer that nothing is missing; its answer is not waited for
+                self._socket.unwrap()  # the peer learns that nothing is missing; its answer is not awaited
         super().close(reason)

@@ -48,7 +48,7 @@ def server_context(settings: SslSettings) -> ssl.SSLContext:
 def client_context(settings: SslSettings) -> ssl.SSLContext:
     """Context of outgoing connections. Raises BadKeyMaterial."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
+    context.check_hostname = settings.ssl_endpoint_identification_algorithm.lower() == "https"
     _configure(context, settings)
     return context
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
@@ -73,22 +74,23 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._now = 0.0
+        self.now = 0.0
+        """What `time` returns."""
         self._due: deque[VirtualHandle] = deque()
         self._timers: list[tuple[float, int, VirtualHandle]] = []
         self._timers_made = 0
         self._timers_cancelled = 0
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
 
     def time(self) -> float:
-        return self._now
+        return self.now
 
-    def get_debug(self) -> bool:
-        """Overridden for speed: every future and task calls it."""
-        return False
+    get_debug = staticmethod(bool)
+    """False, without a Python frame: every future and task calls it."""
 
     def jump(self, seconds: float) -> None:
         """Simulate a loop that did not run for `seconds`."""
-        self._now += seconds
+        self.now += seconds
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -102,7 +104,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> VirtualHandle:
-        when = self._now + delay
+        when = self.now + delay
         handle = VirtualHandle(callback, args, copy_context() if context is None else context, self, when)
         self._timers_made += 1
         heappush(self._timers, (when, self._timers_made, handle))
@@ -139,12 +141,12 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         `run_forever` would call this repeatedly; staying in one call is faster.
         """
         due, timers = self._due, self._timers
-        moment, turns = self._now, 0
+        moment, turns = self.now, 0
         while not self._stopping:  # type: ignore[attr-defined]
-            if not due or (timers and timers[0][0] <= self._now):
+            if not due or (timers and timers[0][0] <= self.now):
                 self._collect_timers()
-            if self._now != moment:
-                moment, turns = self._now, 0
+            if self.now != moment:
+                moment, turns = self.now, 0
             turns += 1
             if turns > MAX_TURNS_PER_INSTANT:
                 raise LivelockDetected
@@ -171,14 +173,14 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def _collect_timers(self) -> None:
         """Collect due timers. If nothing is due, advance the clock to the next timer."""
         timers, due = self._timers, self._due
-        while timers and (not due or timers[0][0] <= self._now):
+        while timers and (not due or timers[0][0] <= self.now):
             when, _, handle = heappop(timers)
             if handle.callback is None:
                 self._timers_cancelled -= 1
                 continue
             handle.scheduled_at = None
-            if when > self._now:
-                self._now = when
+            if when > self.now:
+                self.now = when
             due.append(handle)
         if not due and not self._stopping:  # type: ignore[attr-defined]
             raise DeadlockDetected
@@ -199,10 +201,10 @@ class VirtualClock:
         """Offset of its wall time from true time. Monotonic time is not affected."""
 
     def now_ms(self) -> int:
-        return EPOCH_MS + int(self._loop.time() * 1000) + self.offset_ms
+        return EPOCH_MS + int(self._loop.now * 1000) + self.offset_ms
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._loop.now
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:

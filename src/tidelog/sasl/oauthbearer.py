@@ -17,7 +17,7 @@ END_OF_FAILURE = b"\x01"
 
 
 class InvalidToken(Exception):
-    """The reason never has the token in it."""
+    """The message never contains the token."""
 
 
 class ValidToken(NamedTuple):

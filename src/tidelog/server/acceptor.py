@@ -10,7 +10,7 @@ from tidelog.runtime.network import Channel, FrameReceiver, Listener
 from tidelog.server.audit_log import AuditLog
 from tidelog.server.connection import Connection, ConnectionRegistry
 from tidelog.server.dispatch import Dispatcher
-from tidelog.server.login import Logins
+from tidelog.server.login import CertificateName, Logins
 from tidelog.server.sasl_listeners import SaslListeners
 from tidelog.server.seams import Seams
 from tidelog.server.session import Session
@@ -103,7 +103,9 @@ class Acceptor:
 
     def accept(self, channel: Channel, listener_name: str) -> FrameReceiver | None:
         """Accept a new connection, or return None to refuse it."""
-        rejection = self.registry.rejection(channel.peer_host)
+        is_inter_broker = listener_name in self._listeners_of_brokers
+        is_only_for_brokers = is_inter_broker and self._has_listener_for_clients
+        rejection = self.registry.rejection(channel.peer_host, listener_name, is_only_for_brokers=is_only_for_brokers)
         if rejection is not None:
             if self.registry.peer_errors.should_log(channel.peer_host):
                 logger.warning("connection refused peer=%s reason=%s", channel.peer_host, rejection)
@@ -113,13 +115,12 @@ class Acceptor:
             wait_s = rates.record_for_address(channel.peer_host, now_s)
             if wait_s > 0:
                 return _Refused(channel, wait_s)
-        is_inter_broker = listener_name in self._listeners_of_brokers
         session = Session(
             channel,
             listener_name,
             self._mappers[listener_name],
             is_inter_broker=is_inter_broker,
-            is_only_for_brokers=is_inter_broker and self._has_listener_for_clients,
+            is_only_for_brokers=is_only_for_brokers,
         )
         connection = Connection(channel, self.dispatcher, self.registry, session)
         self.registry.add(connection)
@@ -130,6 +131,8 @@ class Acceptor:
         sasl = self._sasl.get(listener_name)
         if sasl is not None:
             connection.login = self.logins.begin(connection, sasl)
+        elif not self._mappers[listener_name].names_everybody:
+            connection.login = CertificateName(connection, self.logins.audit)
         return connection
 
     async def close_idle_connections(self) -> None:

@@ -1,12 +1,10 @@
 """ACLs in the coordination store: cached in the authorizer, changed with versions, followed by watches (AclAuthorizer).
 
-A change and its notification are one transaction. Every broker watches the notifications, and reads the ACLs that they
-name; after a new session, or if notifications are missing, it reads all of them.
+A change and its notification are one transaction.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tidelog.authorization import acls
 from tidelog.authorization.acls import (
@@ -26,6 +24,7 @@ from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.errors import InvalidRequest, KafkaError, RequestTimedOut
 from tidelog.runtime.turns import Turns
 from tidelog.server.audit_log import audit_logger, shown
+from tidelog.server.change_notifications import ChangeNotifications
 from tidelog.store.interface import (
     BadVersion,
     Create,
@@ -35,138 +34,57 @@ from tidelog.store.interface import (
     NoNode,
     Operation,
     RequestTooLarge,
-    SessionExpired,
     Set,
     Store,
-    StoreError,
-    WatchEvent,
 )
 
 logger = logging.getLogger(__name__)
 
-RETRY_PAUSE_S = 0.5
 MAX_ATTEMPTS = 10
 KEPT_NOTIFICATIONS = 100
 """Older notifications are deleted: every live broker has read them, or reads everything."""
 
-SEQUENCE_DIGITS = 10
 Entries = frozenset[AclEntry]
 DENY_EVERYBODY: Entries = frozenset({AclEntry(ANY_USER, WILDCARD, acls.Operation.ALL, acls.Permission.DENY)})
 
 
-class Acls:
-    """One reader at a time: the rules of the authorizer never go back in time."""
+class Acls(ChangeNotifications):
+    """Until `load` has succeeded, no request may be served."""
+
+    RETRY_PAUSE_S = 0.5
 
     def __init__(self, authorizer: Authorizer, store: Callable[[], Store]) -> None:
+        super().__init__("ACLs", tuple(acl_znodes.CHANGES.values()), store)
         self._authorizer = authorizer
-        self._store = store
-        self._reading = asyncio.Lock()
-        self._changed = asyncio.Event()
-        self._session: Store | None = None
-        self._watched: dict[str, Store] = {}
-        self._last_names: dict[str, str] = {}
-        self._must_reload = False
         self.on_changed: Callable[[], None] = lambda: None
 
     # Reading
 
-    async def load(self) -> None:
-        """Read all ACLs. Raises StoreError; until then no request may be served."""
-        store = self._store()
-        await _create_paths(store)
-        async with self._reading:
-            await self._reload(store)
+    async def _prepare(self, store: Store) -> None:
+        nodes = await store.get_many(acl_znodes.ACL_PATHS)
+        for path, node in zip(acl_znodes.ACL_PATHS, nodes, strict=True):
+            if node is None:
+                try:
+                    await store.create(path)
+                except NodeExists:  # another broker creates the same nodes
+                    continue
 
-    async def run(self) -> None:
-        """Follow changes in the current session, then in the next one, until cancelled."""
-        while True:
-            try:
-                await self._follow()
-            except StoreError as error:
-                if not isinstance(error, SessionExpired):  # Membership logs that
-                    logger.warning("cannot read ACLs, retrying reason=%s", error)
-            except Exception:
-                logger.exception("cannot read ACLs, retrying")
-            self._watched.clear()
-            await asyncio.sleep(RETRY_PAUSE_S)
+    async def _purge(self, store: Store) -> None:
+        """Every write deletes the oldest notifications."""
 
-    async def _follow(self) -> None:
-        store = self._store()
-        if store is not self._session:
-            self._session = store
-            store.on_session_end(self._changed.set)
-        await _create_paths(store)
-        async with self._reading:
-            await self._reload(store)
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            await self.catch_up(store)
-
-    def on_store_rebuilt(self) -> None:
-        """Read all ACLs again: a takeover writes them without notifications (R44)."""
-        self._must_reload = True
-        self._changed.set()
-
-    async def catch_up(self, store: Store | None = None) -> None:
-        """Apply all changes up to now. Raises StoreError."""
-        store = store or self._store()
-        async with self._reading:
-            if self._must_reload:
-                await self._reload(store)
-                return
-            new: list[str] = []
-            for root in acl_znodes.CHANGES.values():
-                names = await self._notifications(store, root)
-                last = self._last_names.get(root, "")
-                found = [name for name in names if name > last]
-                if found and last and _number(found[0]) != _number(last) + 1:
-                    await self._reload(store)
-                    return
-                new += [f"{root}/{name}" for name in found]
-            if new:
-                await self._apply(store, new)
-
-    async def _notifications(self, store: Store, root: str) -> list[str]:
-        """List the notifications, and watch for the next one unless a watch is set."""
-        if self._watched.get(root) is store:
-            names = await store.children(root)
-        else:
-            names = await store.children(root, self._on_change)
-            self._watched[root] = store
-        return [name for name in names if name[-SEQUENCE_DIGITS:].isdigit()]
-
-    def _on_change(self, event: WatchEvent) -> None:
-        self._watched.pop(event.path, None)
-        self._changed.set()
-
-    async def _apply(self, store: Store, paths: Sequence[str]) -> None:
+    async def _apply(self, store: Store, notifications: Mapping[str, Node]) -> None:
         try:
-            nodes = await store.get_many(paths)
-            if None in nodes:
-                raise MalformedNode("a notification was deleted before it was read")
-            changed = {
-                acl_znodes.decode_change(node.data if node else b"", path): None
-                for path, node in zip(paths, nodes, strict=True)
-            }
+            changed = {acl_znodes.decode_change(node.data, path): None for path, node in notifications.items()}
         except MalformedNode:
-            await self._reload(store)
+            await self._read_all(store)
             return
         rules = await self._read(store, list(changed))
         self._authorizer.update(rules)
         for pattern, entries in rules.items():
             logger.info("ACLs changed resource=%s entries=%d", shown(str(pattern)), len(entries))
-        for path in paths:
-            root, _, name = path.rpartition("/")
-            self._last_names[root] = max(name, self._last_names.get(root, ""))
         self.on_changed()
 
-    async def _reload(self, store: Store) -> None:
-        """Notifications are listed first: a change in between is read twice, and not missed."""
-        last_names = {}
-        for root in acl_znodes.CHANGES.values():
-            names = await self._notifications(store, root)
-            last_names[root] = names[-1] if names else ""
+    async def _read_all(self, store: Store) -> None:
         patterns = [
             ResourcePattern(kind, name, pattern_type)
             for pattern_type, root in acl_znodes.ROOTS.items()
@@ -174,8 +92,6 @@ class Acls:
             for name in await store.children(f"{root}/{kind.title}")
         ]
         self._authorizer.replace_all(await self._read(store, patterns))
-        self._last_names = last_names
-        self._must_reload = False
         self.on_changed()
 
     async def _read(self, store: Store, patterns: Sequence[ResourcePattern]) -> dict[ResourcePattern, Entries]:
@@ -312,17 +228,3 @@ def _decoded(node: Node, path: str) -> Entries:
         return acl_znodes.decode_acls(node.data, path)
     except MalformedNode as error:
         raise InvalidRequest(f"the ACLs in the store cannot be read, and are not overwritten: {error}") from error
-
-
-def _number(name: str) -> int:
-    return int(name[-SEQUENCE_DIGITS:])
-
-
-async def _create_paths(store: Store) -> None:
-    nodes = await store.get_many(acl_znodes.ACL_PATHS)
-    for path, node in zip(acl_znodes.ACL_PATHS, nodes, strict=True):
-        if node is None:
-            try:
-                await store.create(path)
-            except NodeExists:  # another broker creates the same nodes
-                continue

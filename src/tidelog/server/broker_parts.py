@@ -43,6 +43,7 @@ from tidelog.server.store_marks import increment_change_counter
 from tidelog.server.store_session import StoreSession
 from tidelog.server.takeover import StoreEntry
 from tidelog.server.unused_settings_log import UnusedSettingsLog
+from tidelog.server.user_configs import UserConfigs
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
 from tidelog.types import BrokerId
@@ -102,12 +103,15 @@ class BrokerParts:
             Windows(settings.controller_quota_window_num, settings.controller_quota_window_size_seconds),
         )
         foundation.acceptor.registry.rates.use(self._client_quotas.table)
-        self._config_changes.on_users.append(foundation.acceptor.credentials.apply)
+        self._user_configs = UserConfigs()
         self.services = self._make_services()
-        self._config_changes.on_entities.append(self.services.quota_configs.load)
         self._security = SecurityNodes(self.backup, self._client_quotas.table, self.services.authorizer)
-        self._config_changes.on_users.append(self._security.on_users)
-        self._config_changes.on_entities.append(self._security.on_entities)
+        self._user_configs.on_changed += [foundation.acceptor.credentials.apply, self._security.on_users]
+        self._config_changes.on_entities += [
+            self.services.quota_configs.load,
+            self._security.on_entities,
+            self._user_configs.load,
+        ]
         if self.services.acls is not None:
             self.services.acls.on_changed = self._security.on_changed
         self.metrics = MetricsPage(self.services, self.fetchers, foundation.acceptor.registry)
@@ -119,7 +123,7 @@ class BrokerParts:
             secret = await ensure_scram_secret(self.membership.store, self._foundation.seams.randomness)
             self._security.scram_secret = secret
             self._foundation.acceptor.use_scram_secret(secret)
-            await self._config_changes.load_users()
+            await self._config_changes.reload_for(self._user_configs.load)
 
     def _on_store_rebuilt(self) -> None:
         self._config_changes.on_store_rebuilt()
@@ -255,6 +259,7 @@ class BrokerParts:
             control_plane=ControlPlane(cluster, self.replicas, self._config_changes, self.membership),
             controller_link=ControllerLink(seams.network, seams.clock, cluster, self.broker_id),
             config_changes=self._config_changes,
+            user_configs=self._user_configs,
             internal_topics=internal_topics,
             coordinators=self._make_coordinators(internal_topics),
             credentials=foundation.acceptor.credentials,

@@ -20,9 +20,9 @@ from tidelog.quotas.client_quotas import Windows
 from tidelog.quotas.connection_rates import ConnectionRates
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
-from tidelog.runtime.network import HANDSHAKE_FAILED, Channel, FramePart
+from tidelog.runtime.network import Channel, FramePart, HandshakeFailed
 from tidelog.server.dispatch import Dispatcher, RequestContext, Route, UnsupportedRequest
-from tidelog.server.login import Login
+from tidelog.server.login import CertificateName, Login
 from tidelog.server.peer_error_log import PeerErrorLog
 from tidelog.server.request_times import BOUNDS_S
 from tidelog.server.session import Session
@@ -44,6 +44,10 @@ MAX_BACKLOG_MEMORY_BYTES = 256 * 1024
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 """Response bytes in memory of all connections. Above this, connections with unsent responses are not read, and those
 whose client reads nothing for a while are closed."""
+
+WAITING_PRODUCE_BYTES = 2048
+"""Memory of a Produce that waits for replicas or the disk. It has appended its records and no longer needs its frame,
+but tens of thousands on many connections took hundreds of megabytes."""
 
 UNREAD_TIMEOUT_S = 5.0
 TIMER_PRECISION_S = 0.001
@@ -97,7 +101,7 @@ class Connection:
         self._registry = registry
         self._monotonic = dispatcher.monotonic
         self.session = session
-        self.login: Login | None = None
+        self.login: Login | CertificateName | None = None
         """On a listener with SASL, until the peer has logged in; longer if its session expires."""
         self._pending: deque[_Slot] = deque()
         self._pending_bytes = 0
@@ -184,7 +188,7 @@ class Connection:
         self._resume_if_possible()
 
     def on_closed(self, reason: str) -> None:
-        if reason.startswith(HANDSHAKE_FAILED) and self._should_log_error():
+        if isinstance(reason, HandshakeFailed) and self._should_log_error():
             logger.warning("connection closed peer=%s listener=%s reason=%s", self.peer, self.session.listener, reason)
         else:
             logger.debug("connection closed peer=%s reason=%s", self.peer, reason)
@@ -220,8 +224,7 @@ class Connection:
     def _wait_for(
         self, outcome: Deferred[Any], route: Route, context: RequestContext, frame_bytes: int, began_s: float
     ) -> None:
-        # A Produce whose response waits has appended its records: it no longer needs its frame.
-        slot = self._reserve(0 if route.api_key == PRODUCE else frame_bytes)
+        slot = self._reserve(WAITING_PRODUCE_BYTES if route.api_key == PRODUCE else frame_bytes)
         slot.outcome = outcome
         slot.began_s, slot.waits_since_s = began_s, self._monotonic()
         if context.runs_as_task:
@@ -319,7 +322,7 @@ class Connection:
     # ---- back-pressure
 
     def mute(self, seconds: float) -> None:
-        """Read nothing for this long: the client exceeds a quota, and was told so in the response."""
+        """Read nothing for this long: the client exceeds a quota. The response has the throttle time."""
         loop = asyncio.get_running_loop()
         self._muted_until = max(self._muted_until, loop.time() + seconds)
         loop.call_at(self._muted_until, self._unmute)
@@ -381,7 +384,8 @@ def is_large(response: Response) -> bool:
                 count += len(value)
                 if count > LARGE_RESPONSE_ELEMENTS:
                     return True
-                structs += [element for element in value if isinstance(element, Struct)]
+                if value and isinstance(value[0], Struct):  # elements of one list are of one type
+                    structs += value
     return False
 
 
@@ -393,7 +397,8 @@ class ConnectionRegistry:
         self.reconfigure(settings)
         self._connections: dict[Connection, None] = {}
         """In order of arrival, which is also the order of closing."""
-        self._per_host: dict[str, int] = {}
+        self._per_host = Counter[str]()
+        self._per_listener = Counter[str]()
         self.peer_errors = PeerErrorLog(logger)
         self.unread_bytes = 0
         """Response bytes in memory that clients have not read."""
@@ -409,41 +414,51 @@ class ConnectionRegistry:
     def reconfigure(self, settings: BrokerSettings) -> None:
         """New limits apply to new connections."""
         self._max_connections = settings.max_connections
+        of_listeners = {each.listener_name: settings.for_listener(each.listener_name) for each in settings.endpoints}
+        self._max_of_listeners = {
+            name: each.max_connections
+            for name, each in of_listeners.items()
+            if each.max_connections != settings.max_connections
+        }
         self._max_connections_per_ip = settings.max_connections_per_ip
         self._overrides_per_ip = parse_overrides_per_ip(settings.max_connections_per_ip_overrides)
         self.rates.reconfigure(
             settings.max_connection_creation_rate,
-            {
-                endpoint.listener_name: settings.for_listener(endpoint.listener_name).max_connection_creation_rate
-                for endpoint in settings.endpoints
-            },
+            {name: each.max_connection_creation_rate for name, each in of_listeners.items()},
         )
 
-    def rejection(self, host: str) -> str | None:
-        """Why a connection from this host is refused now; None if it is accepted."""
-        if len(self._connections) >= self._max_connections:
+    def rejection(self, host: str, listener: str, *, is_only_for_brokers: bool = False) -> str | None:
+        """Why a connection from this host is refused now; None if it is accepted.
+
+        The limit of the whole broker does not keep other brokers out: clients could use it up (KIP-402).
+        """
+        limit = self._max_of_listeners.get(listener)
+        if limit is not None and self._per_listener[listener] >= limit:
+            return f"listener.name.{listener.lower()}.max.connections={limit} is reached"
+        if len(self._connections) >= self._max_connections and not is_only_for_brokers:
             return f"max.connections={self._max_connections} is reached"
         limit = self._overrides_per_ip.get(host, self._max_connections_per_ip)
-        if self._per_host.get(host, 0) >= limit:
+        if self._per_host[host] >= limit:
             return f"max.connections.per.ip={limit} is reached by {host}"
         return None
 
     def add(self, connection: Connection) -> None:
         self._connections[connection] = None
-        host = connection.channel.peer_host
-        self._per_host[host] = self._per_host.get(host, 0) + 1
+        self._per_host[connection.channel.peer_host] += 1
+        self._per_listener[connection.session.listener] += 1
 
     def remove(self, connection: Connection) -> None:
         if connection not in self._connections:
             return
         self._connections.pop(connection, None)
         host = connection.channel.peer_host
+        self._per_listener[connection.session.listener] -= 1
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
 
     def count_by_listener(self) -> Mapping[str, int]:
-        return Counter(connection.session.listener for connection in self._connections)
+        return +self._per_listener
 
     @property
     def has_unsent_answers(self) -> bool:

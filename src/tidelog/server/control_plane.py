@@ -7,7 +7,7 @@ epoch are refused.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tidelog.cluster.image import ClusterImage
 from tidelog.cluster.topic_names import check_topic_name
@@ -67,6 +67,8 @@ MAX_ROLES_PER_STEP = 12
 
 Errors = dict[TopicPartition, KafkaError | None]
 
+T = TypeVar("T")
+
 
 class Sender:
     """The controller that sent a request, and the broker epoch that it addresses."""
@@ -120,36 +122,30 @@ class ControlPlane:
         async with self._turn:
             self._check(sender)
             await self._prepare((each.topic_partition.topic, each.topic_id) for each in accepted)
-            return await self._assign_roles(sender, accepted, live_leaders) | rejected
+            outcomes = await self._in_steps(
+                sender,
+                accepted,
+                lambda step: self._replicas.become_leader_or_follower(sender.controller_epoch, step, live_leaders),
+            )
+            return outcomes | rejected
 
-    async def _assign_roles(
-        self,
-        sender: Sender,
-        assignments: Sequence[PartitionAssignment],
-        live_leaders: Mapping[BrokerId, LeaderAddress],
-    ) -> Errors:
-        """In steps: the roles of a thousand new partitions take seconds, and clients are served meanwhile."""
+    async def stop_replicas(self, sender: Sender, stops: Sequence[ReplicaStop]) -> Errors:
+        """Raises StaleControllerEpoch, StaleBrokerEpoch."""
+        await self._registration.wait_until_registered(REGISTRATION_WAIT_S)
+        async with self._turn:
+            return await self._in_steps(
+                sender, stops, lambda step: self._replicas.stop_replicas(sender.controller_epoch, step)
+            )
+
+    async def _in_steps(self, sender: Sender, changes: Sequence[T], perform: Callable[[Sequence[T]], Errors]) -> Errors:
+        """A thousand role changes take seconds: clients are served between the steps."""
         outcomes: Errors = {}
-        for first in range(0, max(1, len(assignments)), MAX_ROLES_PER_STEP):
+        for first in range(0, max(1, len(changes)), MAX_ROLES_PER_STEP):
             if first:
                 await asyncio.sleep(0)
             self._check(sender)
-            step = assignments[first : first + MAX_ROLES_PER_STEP]
-            outcomes |= self._replicas.become_leader_or_follower(sender.controller_epoch, step, live_leaders)
+            outcomes |= perform(changes[first : first + MAX_ROLES_PER_STEP])
         return outcomes
-
-    async def stop_replicas(self, sender: Sender, stops: Sequence[ReplicaStop]) -> Errors:
-        """In steps, as `_assign_roles`. Raises StaleControllerEpoch, StaleBrokerEpoch."""
-        await self._registration.wait_until_registered(REGISTRATION_WAIT_S)
-        async with self._turn:
-            outcomes: Errors = {}
-            for first in range(0, max(1, len(stops)), MAX_ROLES_PER_STEP):
-                if first:
-                    await asyncio.sleep(0)
-                self._check(sender)
-                step = stops[first : first + MAX_ROLES_PER_STEP]
-                outcomes |= self._replicas.stop_replicas(sender.controller_epoch, step)
-            return outcomes
 
     async def update_image(
         self,

@@ -14,7 +14,7 @@ from tidelog.protocol.codec import decoder, encoder
 from tidelog.protocol.errors import TooManyElements
 from tidelog.protocol.header import parse_request_header, response_header_writer
 from tidelog.protocol.structs import Request, Response
-from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.deferred import Deferred, awaited
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import FramePart
 from tidelog.runtime.turns import Turns
@@ -36,7 +36,7 @@ Outcome: TypeAlias = Response | Deferred[Any] | None
 """The outcome of a request: a response, a response later, or none (acks=0: the client expects no answer)."""
 
 HandlerOutcome: TypeAlias = "Outcome | CoroutineType[Any, Any, Response | None]"
-"""Return type of handlers. `Route.start` runs a coroutine as a task; its callers see an Outcome only.
+"""Return type of handlers. `Route.serve` runs a coroutine as a task; its callers see an Outcome only.
 
 Not `Coroutine`, an abstract class: its check calls Python code for every request."""
 
@@ -241,14 +241,18 @@ class Route:
 
     def start(self, frame: memoryview, position: int, context: RequestContext) -> Outcome:
         """Decode and start a request. Requests of clients with very many elements are decoded by a worker."""
-        decode, handle = self._decode, self._handle  # calls of names are faster than calls of attributes
+        decode, serve = self._decode, self.serve  # calls of names are faster than calls of attributes
         try:
             request, _ = decode(frame, position, self._max_elements)
         except TooManyElements:
             if not context.connection.is_privileged:
                 return self._run(self._start_large(bytes(frame), position, context), context)
             request, _ = decode(frame, position, MAX_TRUSTED_ELEMENTS)
-        outcome: HandlerOutcome = handle(request, context)
+        return serve(request, context)
+
+    def serve(self, request: Request, context: RequestContext) -> Outcome:
+        """Start a decoded request."""
+        outcome: HandlerOutcome = self._handle(request, context)
         return self._run(outcome, context) if isinstance(outcome, CoroutineType) else outcome
 
     def _handle_if_permitted(self, request: Request, context: RequestContext) -> HandlerOutcome:
@@ -265,10 +269,7 @@ class Route:
             limit = MAX_TRUSTED_ELEMENTS
         request, _ = await context.services.large_messages.run(self._decode, memoryview(frame), position, limit)
         outcome: HandlerOutcome = self._handle(request, context)
-        if isinstance(outcome, Deferred):
-            response: Response | None = await outcome.wait()
-            return response
-        return await outcome if isinstance(outcome, CoroutineType) else outcome
+        return await awaited(outcome)
 
     def _run(
         self, coroutine: Coroutine[Any, Any, Response | None], context: RequestContext
@@ -319,7 +320,7 @@ def _as_deferred(coroutine: Coroutine[Any, Any, T], turns: Turns | None = None) 
             deferred.resolve(value)
 
     task = asyncio.get_running_loop().create_task(run())
-    # A task that is cancelled early, by whoever stops the broker too, never starts the coroutine: Python would warn.
+    # A task that is cancelled before its first step never starts the coroutine, and Python would warn.
     task.add_done_callback(lambda _: coroutine.close())
     deferred.on_abandoned = partial(_cancel, task)
     return deferred
@@ -350,7 +351,7 @@ class Dispatcher:
         self.on_quotas_changed()
 
     def on_quotas_changed(self) -> None:
-        """While nobody has a quota and there are no traces, requests pass neither the one nor the other."""
+        """Requests skip throttling while nobody has a quota, and tracing while it is off."""
         self.__dict__.pop("start", None)
         if self._services.client_quotas.table:
             self.__dict__["start"] = partial(self._throttling.start, partial(Dispatcher.start, self))

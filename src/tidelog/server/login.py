@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from tidelog.config.principal_mapping import NoMatchingRule
 from tidelog.errors import IllegalSaslState
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
@@ -27,11 +28,11 @@ MAX_DELAYED_FAILURES = 1000
 
 
 class Peer(Protocol):
-    """The connection that logs in."""
+    """The connection that logs in, or shows a certificate."""
 
     channel: Channel
     session: Session
-    login: "Login | None"
+    login: "Login | CertificateName | None"
 
 
 class SaslListener(NamedTuple):
@@ -86,6 +87,40 @@ class Logins:
         """Close connections that have not logged in for LOGIN_TIMEOUT_S."""
         for login in [each for each, since in self._pending.items() if since <= now - LOGIN_TIMEOUT_S]:
             login.close(f"no login after {LOGIN_TIMEOUT_S:g} s")
+
+
+class CertificateName:
+    """Check of the name in a certificate, on a listener without SASL whose rules do not name every peer.
+
+    A peer without a name is not served. Stays with a connection until its first request: then the TLS handshake is
+    complete.
+    """
+
+    __slots__ = ("_audit", "_peer")
+
+    def __init__(self, peer: Peer, audit: AuditLog) -> None:
+        self._peer = peer
+        self._audit = audit
+
+    def admits(self, _: memoryview) -> bool:
+        peer = self._peer
+        peer.login = None
+        channel, session = peer.channel, peer.session
+        try:
+            session.name_peer()
+        except NoMatchingRule as error:
+            self._audit.login_failed(
+                host=channel.peer_host,
+                listener=session.listener,
+                mechanism="",
+                user=channel.peer_subject or "",
+                reason=str(error),
+            )
+            channel.close(str(error))
+            return False
+        return True
+
+    def on_closed(self) -> None: ...
 
 
 class Login:

@@ -45,7 +45,7 @@ class RequestTimes:
 
 
 class Distributions(NamedTuple):
-    """Counts by bucket of the three times that Kafka tells of a request."""
+    """Counts by bucket of the three request times that Kafka reports."""
 
     total: Counts
     local: Counts

@@ -1,17 +1,17 @@
 """Changes of SCRAM credentials in the store, as Kafka's ZooKeeper mode keeps them (`/config/users/<name>`).
 
-Every broker writes by compare-and-set, and a notification tells all brokers.
+Every broker writes by compare-and-set, with a notification for all brokers.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.cluster import znodes
+from tidelog.cluster.node_names import sanitized
 from tidelog.controller.store_errors import store_errors_for_clients
 from tidelog.errors import KafkaError, RequestTimedOut, ResourceNotFound
 from tidelog.sasl.scram import ScramCredential
 from tidelog.server.audit_log import audit_logger, shown
-from tidelog.server.config_changes import USER_CONFIGS, user_config_path
 from tidelog.store.interface import BadVersion, Create, NodeExists, NoNode, Operation, Set, Store
 
 MAX_ATTEMPTS = 5
@@ -41,20 +41,20 @@ async def alter_user(store: Store, change: UserChange, changed_by: str) -> Kafka
 
 
 async def _alter(store: Store, change: UserChange) -> None:
-    path = user_config_path(change.user)
+    path = znodes.user_config_path(change.user)
     for _ in range(MAX_ATTEMPTS):
         node = await store.exists(path)
         current = {} if node is None else znodes.decode_config(node.data, path)
         configs = _changed(change, current)
-        entity = f"users/{znodes.group_node_name(change.user)}"
+        entity = f"users/{sanitized(change.user)}"
         data = znodes.encode_config(configs)
         operations: Sequence[Operation] = [
             Create(path, data) if node is None else Set(path, data, node.version),
             Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), sequential=True),
         ]
         try:
-            if node is None and await store.exists(USER_CONFIGS) is None:
-                await store.create(USER_CONFIGS)
+            if node is None and await store.exists(znodes.USER_CONFIGS) is None:
+                await store.create(znodes.USER_CONFIGS)
             await store.multi(operations)
         except (BadVersion, NodeExists, NoNode):
             continue

@@ -7,13 +7,12 @@ from tidelog.cluster import acl_znodes, quota_znodes, znodes
 from tidelog.cluster.quota_znodes import CONFIG
 from tidelog.quotas.entities import QuotaTable, quota_text
 from tidelog.server.cluster_backup import ClusterBackup
-from tidelog.server.config_changes import user_config_path
 from tidelog.server.scram_secret import SECRET_PATH
 from tidelog.store.interface import Store
 
 
 class SecurityNodes:
-    """Told of every change that this broker has read from the store."""
+    """Content of these znodes, updated with every change that this broker reads from the store."""
 
     def __init__(self, backup: ClusterBackup, quotas: QuotaTable, authorizer: Authorizer | None) -> None:
         self._backup = backup
@@ -48,7 +47,7 @@ class SecurityNodes:
             path = f"{CONFIG}/{quota_znodes.entity_path(entity)}"
             configs[path] = {key: quota_text(value) for key, value in quotas.items()}
         for user, found in self._users.items():  # with the quotas of the user
-            configs[user_config_path(user)] = found
+            configs[znodes.user_config_path(user)] = found
         nodes = {path: znodes.encode_config(found) for path, found in configs.items()}
         if self._authorizer is not None:
             patterns = self._authorizer.patterns.items()

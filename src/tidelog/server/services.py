@@ -38,6 +38,7 @@ from tidelog.server.request_times import RequestTimesTable
 from tidelog.server.seams import Seams
 from tidelog.server.sliced_checks import LongChecks
 from tidelog.server.tracing import Tracing
+from tidelog.server.user_configs import UserConfigs
 from tidelog.server.user_credentials import UserCredentials
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import StoreError
@@ -62,6 +63,7 @@ class Services:
     control_plane: ControlPlane
     controller_link: ControllerLink
     config_changes: ConfigChanges
+    user_configs: UserConfigs
     internal_topics: InternalTopics
     coordinators: Coordinators
     credentials: UserCredentials

@@ -50,9 +50,12 @@ class Session:
     @property
     def principal(self) -> Principal:
         """Known as soon as there is a request: the handshake is complete then."""
-        if self._principal is None:
-            subject = self._channel.peer_subject
-            self._principal = ANONYMOUS if subject is None else Principal(USER, self._mapper.name_of(subject))
+        return self._principal or self.name_peer()
+
+    def name_peer(self) -> Principal:
+        """By its certificate. Raises NoMatchingRule."""
+        subject = self._channel.peer_subject
+        self._principal = ANONYMOUS if subject is None else Principal(USER, self._mapper.name_of(subject))
         return self._principal
 
     def authenticate(self, principal: Principal) -> None:

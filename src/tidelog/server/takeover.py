@@ -75,7 +75,7 @@ class StoreEntry:
         """What the takeover waits for, as a sentence."""
 
     async def enter(self, store: Store) -> None:
-        """Run before the broker registers. Raises TakeoverRefused if the store is of another cluster, or too old."""
+        """Run before the broker registers. Raises TakeoverRejected if the store is of another cluster, or too old."""
         self.is_in_use, self.obstacle = False, ""
         cluster_id = await find_cluster_id(store, self._randomness, self._cluster_id, self._broker_id)
         if cluster_id != self._cluster_id:
@@ -162,7 +162,7 @@ class StoreEntry:
         )
 
     async def wait_until_in_use(self, store: Callable[[], Store], timeout_ms: int) -> None:
-        """Used at startup. Raises TakeoverRefused if the takeover was refused, or is not done in time."""
+        """Used at startup. Raises TakeoverRejected if the takeover was refused, or is not done in time."""
         deadline = self._clock.monotonic() + timeout_ms / 1000
         was_lost = not self.is_in_use
         while not self.is_in_use:
@@ -196,7 +196,7 @@ class StoreEntry:
         reason = state.node.reason
         is_in_use = state.is_in_use
         if not is_in_use and state.node.takeover is TakeoverState.UNKNOWN and await has_foreign_controller(store):
-            is_in_use = not self._logs.logs  # there is nothing to take over, and nobody who would
+            is_in_use = not self._logs.logs  # without logs there is nothing to take over
             reason = "" if is_in_use else LOGS_BESIDE_FOREIGN_CONTROLLER
         if reason and reason != self.obstacle:
             logger.info("takeover not complete, not serving yet reason=%s", reason)

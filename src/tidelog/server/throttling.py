@@ -4,13 +4,13 @@ The dispatcher uses it only while there are quotas.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.protocol.messages.fetch import FetchResponse
 from tidelog.protocol.structs import Response
 from tidelog.quotas.client_quotas import ClientQuotas
 from tidelog.runtime.clock import Clock
-from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.deferred import mapped
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
@@ -42,12 +42,10 @@ class Throttling:
             return route, context, outcome
         worked_s = self._clock.monotonic() - began_s
 
-        def throttle(response: Response | None) -> Response | None:
+        def throttle(response: Any) -> Response | None:
             return self._throttle(response, route, context, size, worked_s)
 
-        if isinstance(outcome, Deferred):
-            return route, context, outcome.map(throttle)
-        return route, context, throttle(outcome)
+        return route, context, mapped(outcome, throttle)
 
     def _throttle(
         self, response: Response | None, route: "Route", context: "RequestContext", size: int, worked_s: float

@@ -4,12 +4,13 @@ Without the setting nothing of OpenTelemetry is imported, and requests do not pa
 """
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.config.broker import BrokerSettings
 from tidelog.protocol.structs import Response
-from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.deferred import observed
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -57,30 +58,15 @@ class Tracing:
         span.update_name(route.name)
         if span.is_recording():
             span.set_attributes(_attributes(route, context, size))
-        if isinstance(outcome, Deferred):
-            return route, context, self._until_answered(span, outcome)
-        span.end()
-        return route, context, outcome
 
-    def _until_answered(self, span: "Span", outcome: Deferred[Any]) -> Deferred[Any]:
-        traced: Deferred[Response | None] = Deferred()
-
-        def on_response(response: Response | None) -> None:
+        def on_response(_: Response | None) -> None:
             span.end()
-            traced.resolve(response)
-
-        def on_failure(error: Exception) -> None:
-            self._fail(span, error)
-            traced.fail(error)
 
         def on_abandoned() -> None:
             span.set_attribute("kafka.connection_closed", True)
             span.end()
-            outcome.abandon()
 
-        traced.on_abandoned = on_abandoned
-        outcome.listen(on_response, on_failure)
-        return traced
+        return route, context, observed(outcome, on_response, partial(self._fail, span), on_abandoned)
 
     def _fail(self, span: "Span", error: Exception) -> None:
         span.record_exception(error)

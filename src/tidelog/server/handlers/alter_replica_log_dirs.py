@@ -4,7 +4,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tidelog.errors import NO_ERROR, KafkaError
+from tidelog.errors import NO_ERROR, KafkaError, ReplicaNotAvailable, UnknownTopicOrPartition
 from tidelog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -35,8 +35,11 @@ def reject_alter_replica_log_dirs(
 async def handle_alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Returns when the moves have begun. DescribeLogDirs shows how far they are."""
-    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = defaultdict(list)
+    """Returns when the moves have begun. DescribeLogDirs shows how far they are.
+
+    A partition that is named more than once goes to the last directory, as in Kafka.
+    """
+    results: dict[str, dict[int, AlterReplicaLogDirPartitionResult]] = defaultdict(dict)
     rejected: list[tuple[TopicPartition, KafkaError]] = []
 
     def alter(target: tuple[str, TopicPartition]) -> None:
@@ -46,7 +49,7 @@ async def handle_alter_replica_log_dirs(
             rejected.append((topic_partition, error))
         error_code = NO_ERROR if error is None else error.code
         topic, index = topic_partition
-        results[topic].append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error_code))
+        results[topic][index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error_code)
 
     await context.services.turns.each(_targets(request), alter)
     if rejected:
@@ -54,7 +57,10 @@ async def handle_alter_replica_log_dirs(
         first, reason = rejected[0]
         logger.warning("refused to move replicas partitions=%d first=%s reason=%s", len(rejected), first, reason)
     return AlterReplicaLogDirsResponse(
-        results=[AlterReplicaLogDirTopicResult(topic_name=topic, partitions=found) for topic, found in results.items()]
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=topic, partitions=list(found.values()))
+            for topic, found in results.items()
+        ]
     )
 
 
@@ -66,8 +72,13 @@ def _targets(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, TopicPa
 
 
 def _alter(context: RequestContext, path: str, topic_partition: TopicPartition) -> KafkaError | None:
+    """The error for the client. Where no broker has the partition it is unknown; its log will be in that directory."""
     try:
         context.services.alter_log_dirs.alter(topic_partition, path)
+    except ReplicaNotAvailable as error:
+        if context.services.cluster.image.partition(topic_partition) is None:
+            return UnknownTopicOrPartition(f"{topic_partition} does not exist")
+        return error.as_value()
     except KafkaError as error:
         return error.as_value()
     return None

@@ -27,7 +27,7 @@ async def handle_describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     services = context.services
-    await services.config_changes.load_users()
+    await services.config_changes.reload_for(services.user_configs.load)
     credentials = services.credentials
     counts = Counter(each.name for each in request.users) if request.users else Counter(credentials.users)
     results = await services.turns.each(counts.items(), lambda each: _result(*each, credentials))

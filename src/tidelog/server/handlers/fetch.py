@@ -15,7 +15,7 @@ from tidelog.errors import (
 )
 from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from tidelog.replication.fetch_reads import ISOLATION_LEVELS
-from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.deferred import Deferred, awaited
 from tidelog.runtime.delayed_reply import DelayedReply
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.purgatory import Watchers
@@ -57,11 +57,7 @@ async def _fetch_of_unknown_follower(request: FetchRequest, reader: Reader) -> F
         context.connection.trust()
     if not context.connection.is_privileged:
         return _rejected(request, reader, ClusterAuthorizationFailed.code)
-    outcome = _fetch(request, reader)
-    if isinstance(outcome, Deferred):
-        response: FetchResponse = await outcome.wait()
-        return response
-    return await _awaited(outcome)
+    return await awaited(_fetch(request, reader))
 
 
 async def _is_registered(services: Services, broker_id: BrokerId, epoch: int) -> bool:
@@ -117,7 +113,7 @@ async def _fetch_in_slices(request: FetchRequest, fetch: AnyFetch, recorded_at_m
     if fetch.is_uncached:
         return await _read_in_worker(fetch)
     if _is_answerable(request, fetch):
-        return await _awaited(_answer(fetch))
+        return await awaited(_answer(fetch))
     return await _wait(request, fetch, is_divided=True).wait()
 
 
@@ -139,11 +135,7 @@ async def _read_in_slices(fetch: AnyFetch, recorded_at_ms: int | None = None) ->
 async def _answer_in_slices(fetch: AnyFetch) -> FetchResponse:
     await fetch.reader.services.turns.wait()
     await _read_in_slices(fetch)
-    return await (_read_in_worker(fetch) if fetch.is_uncached else _awaited(_answer(fetch)))
-
-
-async def _awaited(outcome: FetchResponse | Coroutine[Any, Any, FetchResponse]) -> FetchResponse:
-    return outcome if isinstance(outcome, FetchResponse) else await outcome
+    return await (_read_in_worker(fetch) if fetch.is_uncached else awaited(_answer(fetch)))
 
 
 def _rejected(request: FetchRequest, reader: Reader, error_code: int) -> FetchResponse:

@@ -28,6 +28,7 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tidelog.runtime.deferred import awaited
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.handlers.create_topics import create_topics_of_brokers
 from tidelog.server.response_fields import partition_fields, reachable_brokers
@@ -87,8 +88,7 @@ async def _answer_after_election(request: MetadataRequest, context: RequestConte
     """Clients ask at once when a leader dies, and librdkafka asks again only after a second: the new leader is worth
     a short wait."""
     await context.services.cluster.wait_until(lambda _: not _is_being_elected(request, context), ELECTION_WAIT_S)
-    response = _answer_now(request, context)
-    return response if isinstance(response, MetadataResponse) else await response
+    return await awaited(_answer_now(request, context))
 
 
 async def _find_and_answer(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -132,7 +132,7 @@ def _reachable_brokers(
 
 
 def _hide_doubted_leaders(topics: Iterable[MetadataResponseTopic], doubted: Container[BrokerId]) -> None:
-    """A client that is told of the same leader again would try that one, and ask for another only later."""
+    """A client that gets the same leader again would connect to it, and refresh its metadata only later."""
     for topic in topics:
         for partition in topic.partitions:
             if partition.leader_id in doubted:
@@ -279,7 +279,7 @@ def _rejection_of_name(name: str) -> KafkaError | None:
 
 
 def _describe_by_id(topic_id: Uuid, image: ClusterImage, denied: Container[str]) -> MetadataResponseTopic:
-    """Names of topics that the client may not describe are not told; the id is no secret."""
+    """The response has no name if the client may not describe the topic; the client knows the id already."""
     topic = image.topic_by_id(topic_id)
     if topic is None or topic.name in denied:
         error = UnknownTopicId if topic is None else TopicAuthorizationFailed

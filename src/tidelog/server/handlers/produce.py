@@ -48,7 +48,7 @@ from tidelog.protocol.record_batch import (
     read_header,
 )
 from tidelog.replication.partition import ACKS_ALL, Partition
-from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.deferred import Deferred, awaited
 from tidelog.runtime.delayed_reply import DelayedReply
 from tidelog.runtime.purgatory import Watchers
 from tidelog.server.commit_waits import CommitWait
@@ -199,8 +199,7 @@ async def _finish(
         close_if_failed(response, context.connection.channel)
         return None
     await _flush(appends)
-    outcome = _answer(request, response, appends.waits, context)
-    return outcome if isinstance(outcome, ProduceResponse) else await outcome.wait()
+    return await awaited(_answer(request, response, appends.waits, context))
 
 
 async def _flush(appends: "_Appends") -> None:
