@@ -12,9 +12,9 @@ from tests.audit.written_logs import flip
 from tests.cli.local_cluster import LocalCluster, local_cluster
 from tests.spark_session import Message, produce
 from tidelog.audit.audit_run import AuditOptions, AuditResult, audit
-from tidelog.audit.facts import OffsetRange
 from tidelog.audit.finding import Kind
 from tidelog.audit.job import SparkRunner
+from tidelog.audit.replica_facts import OffsetRange
 from tidelog.audit.report import Report, as_html, as_json
 from tidelog.audit.summary import summarise
 from tidelog.protocol.record_batch import HEADER_BYTES, read_header, seal

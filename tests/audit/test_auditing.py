@@ -15,8 +15,8 @@ from tidelog.audit import batch_table
 from tidelog.audit import replica_comparison as comparing
 from tidelog.audit.audit_run import AuditOptions, AuditResult, LocalRunner, audit
 from tidelog.audit.directories import CannotAudit
-from tidelog.audit.facts import OffsetRange
 from tidelog.audit.finding import Finding, Kind, offsets_are
+from tidelog.audit.replica_facts import OffsetRange
 from tidelog.runtime.disk import SystemDisk
 from tidelog.storage.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, write_offsets
 from tidelog.storage.leader_epochs import EpochEntry
@@ -101,7 +101,7 @@ def test_damaged_length_does_not_hide_what_follows(brokers: list[WrittenBroker],
     ]
 
 
-def test_one_offset_is_told_in_the_singular() -> None:
+def test_one_offset_is_reported_in_the_singular() -> None:
     assert offsets_are(OffsetRange(3, 4)) == "offset 3 is"
     assert offsets_are(OffsetRange(3, 5)) == "offsets 3 to 4 are"
 
@@ -156,7 +156,7 @@ def test_difference_over_many_blocks_is_named_from_its_first_to_its_last_batch(
     assert [each.offsets for each in look(tmp_path).faults] == [OffsetRange(0, 5), OffsetRange(55, 60)]
 
 
-def test_damage_and_divergence_on_two_brokers_are_told_apart(brokers: list[WrittenBroker], tmp_path: Path) -> None:
+def test_damage_and_divergence_on_two_brokers_are_distinguished(brokers: list[WrittenBroker], tmp_path: Path) -> None:
     damaged = places(brokers[0])[10]
     flip(damaged.file, damaged.position + 80)
     brokers[2].write(batches(10) + batches(1, start=50, text="other") + batches(1, start=55))

@@ -9,8 +9,8 @@ import pytest
 
 from tests.audit.written_logs import WrittenBroker, batches, flip, places
 from tidelog.audit.audit_run import AuditOptions, LocalRunner, audit
-from tidelog.audit.facts import Timeline
 from tidelog.audit.job import TASK_BYTES, progress_line, share_out
+from tidelog.audit.replica_facts import Timeline
 from tidelog.audit.report import Report, as_html, as_json
 from tidelog.audit.summary import merge_timelines, summarise
 from tidelog.audit.text_formats import key_text, size_text
@@ -52,9 +52,9 @@ class Tags(HTMLParser):
 def test_clean_report_says_so(brokers: list[WrittenBroker], tmp_path: Path) -> None:
     report = report_on(tmp_path)
     assert report.verdict == "Clean: 2 replicas of 1 partition checked, nothing found"
-    told = json.loads(as_json(report))
-    assert (told["verdict"], told["findings"]) == ("clean", [])
-    (topic,) = told["topics"]
+    decoded = json.loads(as_json(report))
+    assert (decoded["verdict"], decoded["findings"]) == ("clean", [])
+    (topic,) = decoded["topics"]
     assert (topic["records"], topic["batches_by_codec"]) == (60, {"uncompressed": 12})
     assert [key["key"] for key in topic["hot_keys"]] == ["key-0", "key-1", "key-2"]
     assert topic["hot_keys"][0]["share"] == pytest.approx(0.2)

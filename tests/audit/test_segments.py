@@ -7,7 +7,7 @@ import pytest
 
 from tests.audit.written_logs import RECORDS_PER_BATCH, batch, batches
 from tidelog.audit import segments
-from tidelog.audit.facts import DefectKind, EpochRun, OffsetRange, SegmentFacts
+from tidelog.audit.replica_facts import DefectKind, EpochRun, OffsetRange, SegmentFacts
 from tidelog.audit.segments import BlockItem, SegmentItem, list_batches, read_segment
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.record_batch import seal
@@ -91,7 +91,7 @@ def test_keys_are_counted_whatever_the_codec(codec: Codec) -> None:
     assert facts.codecs[codec].batches == 1
 
 
-def test_old_message_format_is_told_apart_from_damage() -> None:
+def test_old_message_format_is_distinguished_from_damage() -> None:
     message = b"\x01\x00" + bytes(8) + b"\xff" * 4 + b"\xff" * 4
     old = bytes(8) + (len(message) + 4).to_bytes(4, "big") + zlib.crc32(message).to_bytes(4, "big") + message
     (defect,) = read(old).defects

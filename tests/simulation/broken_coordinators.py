@@ -80,7 +80,7 @@ def markers_before_the_decision_is_committed() -> Iterator[None]:
 
     def send_at_once(self: TransactionStateManager, order: MarkerOrder, effects: Effects) -> None:
         order_markers(self, order, effects)
-        effects.after_commit.pop()()
+        effects.after_commit.pop()(effects)
 
     with patch.object(TransactionStateManager, "order_markers", send_at_once):
         yield

@@ -1,6 +1,7 @@
 """Call traces of one simulated broker: which functions of the product a walk runs through, in order.
 
-`python -m tests.simulation.call_trace` prints the traces of one replicated record and of one consumer fetch.
+`python -m tests.simulation.call_trace` prints the traces of all walks; `tests/spark/call_trace.py` has that of a
+micro-batch.
 """
 
 import asyncio
@@ -13,13 +14,30 @@ from types import FrameType
 from typing import Any
 
 from tests.server.harness import batch_of, fetch_request, produce_request
-from tests.simulation.scenario import FETCH_VERSION, PRODUCE_VERSION, TOPIC, create_topic, simulate, wait_for
+from tests.simulation.scenario import (
+    FETCH_VERSION,
+    PRODUCE_VERSION,
+    TOPIC,
+    create_topic,
+    is_leading,
+    simulate,
+    wait_for,
+)
 from tidelog.protocol.messages.fetch import FetchResponse
+from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tidelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from tidelog.protocol.messages.produce import ProduceResponse
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.processes import Process, current_process
 
 LEADER = 1
+FOLLOWER = 2
+GROUP = "group"
 OUTSIDE = {"simulation", "runtime"}
 """Packages that stand for the world around a broker: what they do is no part of a walk."""
 
@@ -85,12 +103,60 @@ def trace_consumer_fetch() -> CallTrace:
     return _trace(_fetch_one_record, replicas=1)
 
 
-async def _replicate_one_record(cluster: SimulatedCluster) -> CallTrace:
+def trace_follower() -> CallTrace:
+    """On one of two followers: the same record as in `trace_replicated_record`."""
+    return _trace(lambda cluster: _replicate_one_record(cluster, FOLLOWER), replicas=3)
+
+
+def trace_offset_commit() -> CallTrace:
+    """On the coordinator: one offset of a group without members, with two followers."""
+    return _trace(_commit_one_offset, replicas=3)
+
+
+def trace_failover(traced: int = 1) -> CallTrace:
+    """The leader dies, and broker 3 leads. On the controller, which is the other follower, or on the new leader."""
+    traces: list[CallTrace] = []
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create_topic(cluster, (2, 3, 1))
+        await asyncio.sleep(1)
+        with tracing(cluster, traced) as trace:
+            cluster.kill(2)
+            await wait_for(lambda: is_leading(cluster, 3), step_s=0.001)
+            await asyncio.sleep(0.1)
+        traces.append(trace)
+
+    simulate(scenario)
+    return traces[0]
+
+
+async def _commit_one_offset(cluster: SimulatedCluster) -> CallTrace:
+    connection = await cluster.connect(LEADER)
+    request = FindCoordinatorRequest(key=GROUP, coordinator_keys=[GROUP])
+    coordinator = -1
+    while coordinator < 0:
+        found = await connection.ask(request, FindCoordinatorResponse, version=2)
+        coordinator = found.node_id
+        await asyncio.sleep(0.5)
+    connection.close()
+    connection = await cluster.connect(coordinator)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    commit = OffsetCommitRequest(group_id=GROUP, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])])
+    await connection.ask(commit, OffsetCommitResponse, version=8)
+    await asyncio.sleep(0.1)
+    with tracing(cluster, coordinator) as trace:
+        response = await connection.ask(commit, OffsetCommitResponse, version=8)
+        assert response.topics[0].partitions[0].error_code == 0
+    connection.close()
+    return trace
+
+
+async def _replicate_one_record(cluster: SimulatedCluster, traced: int = LEADER) -> CallTrace:
     connection = await cluster.connect(LEADER)
     request = produce_request(TOPIC, batch_of(b"first"), 0, -1)
     await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
     await asyncio.sleep(0.1)
-    with tracing(cluster) as trace:
+    with tracing(cluster, traced) as trace:
         request = produce_request(TOPIC, batch_of(b"x"), 0, -1)
         response = await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
         assert response.responses[0].partition_responses[0].error_code == 0
@@ -136,9 +202,12 @@ def _trace(walk: Callable[[SimulatedCluster], Any], replicas: int) -> CallTrace:
 
 def main() -> None:
     for title, trace in (
-        ("one replicated record, two followers", trace_replicated_record()),
+        ("one replicated record with two followers, leader", trace_replicated_record()),
+        ("one replicated record, follower", trace_follower()),
         ("one produce", trace_produce()),
         ("one consumer fetch", trace_consumer_fetch()),
+        ("one offset commit with two followers, coordinator", trace_offset_commit()),
+        ("failover of one partition, controller", trace_failover()),
     ):
         print(
             f"{title}: {len(trace.calls)} calls ({trace.all_calls} of all Python functions),"

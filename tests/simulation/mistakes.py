@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-from tests.simulation.broken_offices import (
+from tests.simulation.broken_elections import (
     first_one_back_leads,
     incarnations_forgotten_at_elections,
     nobody_eligible,

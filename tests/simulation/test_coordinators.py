@@ -144,7 +144,7 @@ async def join_twice_and_die(cluster: SimulatedCluster) -> None:
     assert await join(cluster, successor, "another member")
 
 
-def test_a_member_that_asks_again_is_not_told_an_assignment_that_may_be_undone() -> None:
+def test_a_member_that_asks_again_does_not_get_an_assignment_that_may_be_undone() -> None:
     simulate(join_twice_and_die, controller=2)
 
 
@@ -154,7 +154,7 @@ def heartbeats_tell_what_is_not_committed() -> Iterator[None]:
         yield
 
 
-def test_an_assignment_that_is_told_before_it_is_committed_is_noticed() -> None:
+def test_an_assignment_that_is_sent_before_it_is_committed_is_noticed() -> None:
     with heartbeats_tell_what_is_not_committed(), pytest.raises(AssertionError, match="will not know"):
         simulate(join_twice_and_die, controller=2)
 

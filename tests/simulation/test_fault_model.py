@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from dataclasses import replace
 
 import pytest
@@ -18,9 +19,12 @@ from tests.simulation.scenario import (
     wait_for,
 )
 from tidelog.cluster import znodes
+from tidelog.config.broker import BrokerSettings
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.workers import SimulatedWorkers
+from tidelog.server.broker import Broker
 from tidelog.server.membership import NOT_REGISTERED
+from tidelog.server.seams import Seams
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.disk_faults import SLOW_DISK_S
 from tidelog.simulation.fault_schedule import FaultEvent
@@ -87,6 +91,19 @@ async def _be_in_sync_anew(rig: Rig, broker_id: int, earlier: int | None) -> Non
     await asyncio.sleep(1)
 
 
+async def _turn(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+async def _be_down_and_start_after(rig: Rig, broker_id: int, for_s: float) -> None:
+    await asyncio.sleep(for_s - 1)
+    assert rig.supervisor.states[broker_id] is BrokerState.DOWN
+    assert rig.cluster.machines[broker_id].process is None
+    await wait_for(lambda: broker_id in rig.supervisor.healthy)
+    assert rig.supervisor.failures == []
+
+
 def test_a_broker_that_is_killed_in_the_moment_in_which_it_begins_to_start_does_not_run() -> None:
     async def scenario(rig: Rig) -> None:
         rig.supervisor.spawn(rig.supervisor._start(1))
@@ -96,6 +113,65 @@ def test_a_broker_that_is_killed_in_the_moment_in_which_it_begins_to_start_does_
         await asyncio.sleep(5)
         assert rig.cluster.machines[1].process is None
         assert registered_epoch(rig.cluster.store_state, 1) is None
+
+    on_rig(scenario)
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_broker_that_is_killed_when_its_start_is_due_stays_down_as_long_as_the_kill_says(turns: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.supervisor.start_after(1, 0.0)
+        await _turn(turns)
+        rig.supervisor.kill(1)
+        rig.supervisor.start_after(1, 5.0)
+        await _be_down_and_start_after(rig, 1, 5.0)
+
+    on_rig(scenario)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_broker_that_is_killed_while_it_stops_stays_down_as_long_as_the_kill_says(turns: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.supervisor.start_all()
+        rig.supervisor.stop(1, 0.0)
+        await _turn(turns)
+        rig.supervisor.kill(1)
+        rig.supervisor.start_after(1, 5.0)
+        await _be_down_and_start_after(rig, 1, 5.0)
+
+    on_rig(scenario)
+
+
+def test_a_broker_may_be_killed_in_the_moment_in_which_it_has_started() -> None:
+    async def scenario(rig: Rig) -> None:
+        def kill(event: str) -> None:
+            if event == "broker 1 has started" and event not in rig.told:
+                asyncio.get_running_loop().call_soon(rig.supervisor.kill, 1)
+            rig.told.append(event)
+
+        rig.supervisor = Supervisor(rig.cluster, kill)
+        await rig.supervisor.start_all()
+        rig.supervisor.start_after(1, 5.0)
+        await _be_down_and_start_after(rig, 1, 5.0)
+
+    on_rig(scenario)
+
+
+def test_a_broker_that_is_killed_when_its_start_ends_is_not_on_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(rig: Rig) -> None:
+        start = Broker.start
+
+        async def start_and_be_killed(settings: BrokerSettings, seams: Seams) -> Broker:
+            broker = await start(settings, seams)
+            asyncio.get_running_loop().call_soon(rig.supervisor.kill, 1, context=Context())
+            return broker
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Broker, "start", start_and_be_killed)
+            await rig.supervisor._start(1)
+        assert rig.cluster.machines[1].broker is None
+        rig.supervisor.start_after(1, 5.0)
+        await _be_down_and_start_after(rig, 1, 5.0)
 
     on_rig(scenario)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.replication.fetching_world import content
+from tests.replication.fetcher_harness import content
 from tests.server.harness import batch_of, produce_request
 from tidelog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,

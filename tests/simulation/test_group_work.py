@@ -18,10 +18,10 @@ from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.chaos import run_seed
 from tidelog.simulation.clients import ClientErrors
 from tidelog.simulation.cluster import PORT, SimulatedCluster, host_of
+from tidelog.simulation.copy_workers import Claims
 from tidelog.simulation.processes import Process
 from tidelog.simulation.work.groups import COORDINATOR_SETTINGS, HEARTBEAT_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS
 from tidelog.simulation.work.ownership import Ownership, Progress
-from tidelog.simulation.workers import Claims
 
 CLASSIC, CONSUMER = frozenset({"classic_groups"}), frozenset({"consumer_groups"})
 GROUP = "group"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.broken_offices import incarnations_not_compared
+from tests.simulation.broken_elections import incarnations_not_compared
 from tests.simulation.scenario import (
     all_well_again,
     create_topic,

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulation.broken_offices import (
+from tests.simulation.broken_elections import (
     caught_up_by_time_only,
     caught_up_never_before_the_first_fetch,
     joining_at_the_high_watermark_under_min_isr,

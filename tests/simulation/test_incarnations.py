@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.simulation.broken_offices import (
+from tests.simulation.broken_elections import (
     clean_shutdown_marker_left_while_loading,
     registration_epochs_ignored,
     stopping_replicas_of_any_epoch,

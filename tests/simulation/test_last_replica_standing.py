@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulation.broken_offices import (
+from tests.simulation.broken_elections import (
     committing_while_somebody_is_eligible,
     first_one_back_leads,
     lost_directories_overlooked,
@@ -212,7 +212,7 @@ async def lose_the_other_directory(cluster: SimulatedCluster) -> None:
     await _all_are_there(cluster)
 
 
-def test_a_broker_that_lost_another_directory_leads_as_soon_as_it_told_so() -> None:
+def test_a_broker_that_lost_another_directory_leads_as_soon_as_it_reported_that() -> None:
     simulate(lose_the_other_directory, 4, controller=WATCHER, log_dirs=("/one", "/two"))
 
 
@@ -234,7 +234,7 @@ async def wait_for_the_second_one(cluster: SimulatedCluster) -> None:
     await _all_are_there(cluster)
 
 
-def test_a_partition_waits_until_enough_have_told_where_their_logs_end() -> None:
+def test_a_partition_waits_until_enough_have_reported_where_their_logs_end() -> None:
     simulate(wait_for_the_second_one, 4, controller=WATCHER)
 
 

@@ -132,7 +132,7 @@ async def die_with_an_open_decision(cluster: SimulatedCluster) -> None:
         await producer.__aexit__(None, RuntimeError(), None)
 
 
-def test_nobody_is_told_of_a_decision_that_may_be_lost() -> None:
+def test_nobody_learns_of_a_decision_that_may_be_lost() -> None:
     simulate(die_with_an_open_decision, controller=2)
 
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulation.broken_offices import incarnations_forgotten_at_elections
+from tests.simulation.broken_elections import incarnations_forgotten_at_elections
 from tests.simulation.scenario import (
     Scenario,
     all_well_again,

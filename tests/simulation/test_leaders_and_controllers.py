@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulation.broken_offices import dead_leaders_stay_leaders, unfenced_controller_writes
+from tests.simulation.broken_elections import dead_leaders_stay_leaders, unfenced_controller_writes
 from tests.simulation.scenario import (
     all_well_again,
     ask,

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.simulation.broken_offices import incarnations_forgotten_at_elections, incarnations_not_compared
+from tests.simulation.broken_elections import incarnations_forgotten_at_elections, incarnations_not_compared
 from tests.simulation.scenario import (
     all_well_again,
     create_topic,

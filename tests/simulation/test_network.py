@@ -107,7 +107,7 @@ def test_a_slow_link_delays_one_direction() -> None:
     run_simulation(main())
 
 
-def test_connections_that_break_are_told_to_both_ends() -> None:
+def test_both_ends_learn_that_a_connection_has_broken() -> None:
     async def main() -> None:
         network, closed = MemoryNetwork(), list[str]()
 

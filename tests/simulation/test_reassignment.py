@@ -31,6 +31,7 @@ from tidelog.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from tidelog.runtime.memory_disk import PLENTY_BYTES
 from tidelog.simulation.chaos import run_seed
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.swarm import REASSIGNMENTS, draw_config
@@ -182,6 +183,41 @@ def test_a_target_that_lost_its_disk_copies_everything_again() -> None:
         cluster.mend()
         await cluster.start(4)
         await settled_at(cluster, *NEW)
+
+    with_load(scenario)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_target_whose_disk_is_full_is_waited_for_or_given_up(is_cancelled: bool) -> None:
+    """Its only log directory goes offline; when there is room again, the broker is started anew."""
+
+    async def scenario(cluster: SimulatedCluster, load: Load) -> None:
+        disk = cluster.machines[5].disk
+        disk.capacity_bytes = disk.used_bytes + 500
+        assert await alter(cluster, NEW) == NO_ERROR
+        (directory,) = cluster.broker(5)._services.logs.directories
+        await wait_for(lambda: not directory.is_online)
+        await wait_for(lambda: in_sync(cluster) >= {4, 6}, 30.0)
+        assert assignment(cluster).is_being_reassigned
+        if is_cancelled:
+            assert await alter(cluster, None) == NO_ERROR
+        disk.capacity_bytes = PLENTY_BYTES
+        cluster.kill(5)
+        await start_all(cluster)
+        await settled_at(cluster, *(OLD if is_cancelled else NEW))
+
+    with_load(scenario)
+
+
+@pytest.mark.parametrize("times", [2, 7])
+def test_many_requests_in_a_row_end_at_the_last_target(times: int) -> None:
+    async def scenario(cluster: SimulatedCluster, load: Load) -> None:
+        for number in range(times):
+            assert await alter(cluster, (4, 5, 6) if number % 2 else (3, 4, 7)) == NO_ERROR
+            assert await alter(cluster, (1, 6)) == NO_ERROR
+            await asyncio.sleep(0.03 * number)
+        assert await alter(cluster, (2, 6, 4)) == NO_ERROR
+        await settled_at(cluster, 2, 6, 4)
 
     with_load(scenario)
 

@@ -134,6 +134,6 @@ def test_a_default_in_the_file_of_the_controller_counts() -> None:
 
 
 @pytest.mark.parametrize(("first_offset", "text"), [(0, "1@0,3@5"), (2, "1@2,3@5"), (5, "3@5"), (9, "3@9")])
-def test_epochs_of_lost_records_are_told_with_their_offsets(first_offset: int, text: str) -> None:
+def test_epochs_of_lost_records_are_reported_with_their_offsets(first_offset: int, text: str) -> None:
     assert epochs_text([EpochEntry(1, 0), EpochEntry(3, 5)], first_offset) == text
     assert epochs_text([], first_offset) == "none"

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.server.harness import batch_of, fetch_request, produce_request
-from tests.simulation.broken_offices import (
+from tests.simulation.broken_elections import (
     operations_asked_only_at_their_deadline,
     operations_completed_again_at_their_deadline,
     uncommitted_offsets_out_of_range,

@@ -86,7 +86,7 @@ def test_what_a_member_let_go_without_telling_it_in_time_counts_as_kept() -> Non
     assert ownership.violations == []
 
 
-def test_who_told_in_time_what_it_let_go_keeps_the_rest() -> None:
+def test_who_reports_in_time_what_it_revoked_keeps_the_rest() -> None:
     ownership = owned_by_a_that_must_let_go_of_one()
     ownership.on_owned("a", ONE, 6.0)
     ownership.on_heartbeat("a", 6.5, ONE)

@@ -14,10 +14,10 @@ from tidelog.audit.directories import (
     survey,
     topic_filter,
 )
-from tidelog.audit.facts import MAX_OFFSET, LogDir, OffsetRange, PlacedBatch, Replica, SegmentFacts
 from tidelog.audit.finding import Finding, Kind, finding_of
 from tidelog.audit.replica_checks import check_replica
 from tidelog.audit.replica_comparison import Difference, Side, by_topic_id, check_difference, cuts_of, differences
+from tidelog.audit.replica_facts import MAX_OFFSET, LogDir, OffsetRange, PlacedBatch, Replica, SegmentFacts
 from tidelog.audit.segments import BlockItem, SegmentItem, list_batches, read_segment
 from tidelog.types import TopicPartition
 

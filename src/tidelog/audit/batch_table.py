@@ -17,7 +17,7 @@ from tidelog.audit.batch_kernels import (
     RECORDS,
     SIZE,
 )
-from tidelog.audit.facts import (
+from tidelog.audit.replica_facts import (
     NO_TIME_MS,
     Blocks,
     CodecUse,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from tidelog.audit.facts import Timeline
+from tidelog.audit.replica_facts import Timeline
 from tidelog.audit.text_formats import size_text, time_text
 
 WIDTH = 1000

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from tidelog.audit.facts import LogDir, Replica, SegmentFile
 from tidelog.audit.finding import Finding, Kind, finding_of
+from tidelog.audit.replica_facts import LogDir, Replica, SegmentFile
 from tidelog.config.nearest import nearest_name
 from tidelog.runtime.disk import DirectoryEntry, SystemDisk
 from tidelog.storage.checkpoints import (

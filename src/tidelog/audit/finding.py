@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import NamedTuple
 
-from tidelog.audit.facts import OffsetRange, Replica
+from tidelog.audit.replica_facts import OffsetRange, Replica
 from tidelog.types import BrokerId, TopicPartition
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.audit.facts import MAX_OFFSET
 from tidelog.audit.hot_keys import KeyCounts
+from tidelog.audit.replica_facts import MAX_OFFSET
 from tidelog.spark.records.decoding import PartitionDecoder
 from tidelog.types import TopicPartition
 

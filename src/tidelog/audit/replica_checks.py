@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tidelog.audit.facts import Defect, DefectKind, OffsetRange, Replica, SegmentFacts
 from tidelog.audit.finding import Finding, Kind, finding_of, offsets_are, offsets_text
+from tidelog.audit.replica_facts import Defect, DefectKind, OffsetRange, Replica, SegmentFacts
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 
 _KINDS = {

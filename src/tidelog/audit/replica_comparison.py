@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tidelog.audit.batch_table import BLOCK_OFFSETS, BoolArray, merge_blocks
-from tidelog.audit.facts import BatchIdentity, OffsetRange, PlacedBatch, Replica
 from tidelog.audit.finding import Finding, Kind, finding_of, offsets_text
 from tidelog.audit.replica_checks import lost_ranges
+from tidelog.audit.replica_facts import BatchIdentity, OffsetRange, PlacedBatch, Replica
 from tidelog.types import Uuid, ids_text, uuid_text
 
 MAX_DIFFERENCES = 10

@@ -9,7 +9,7 @@ from typing import Any
 from tidelog.audit.audit_run import AuditResult
 from tidelog.audit.charts import Bar, bars, timeline
 from tidelog.audit.finding import Finding
-from tidelog.audit.page import STYLE
+from tidelog.audit.style import STYLE
 from tidelog.audit.summary import HotKey, LogDirSummary, Summary, TopicSummary
 from tidelog.audit.text_formats import count_text, key_text, size_text, time_text
 from tidelog.terminal.plurals import plural

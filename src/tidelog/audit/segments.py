@@ -26,7 +26,8 @@ from tidelog.audit.batch_kernels import (
     walk,
 )
 from tidelog.audit.batch_table import MAX_DEFECTS, BoolArray, RunningFacts
-from tidelog.audit.facts import (
+from tidelog.audit.key_counting import KeyCounter
+from tidelog.audit.replica_facts import (
     BatchIdentity,
     Defect,
     DefectKind,
@@ -35,7 +36,6 @@ from tidelog.audit.facts import (
     PlacedBatch,
     SegmentFacts,
 )
-from tidelog.audit.key_counting import KeyCounter
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.record_batch import CRC_START, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
 from tidelog.runtime.disk import Disk, File, SystemDisk

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tidelog.audit.audit_run import AuditResult, by_partition, representative
 from tidelog.audit.batch_table import timeline_of
-from tidelog.audit.facts import LogDir, Replica, SegmentFacts, Timeline
 from tidelog.audit.hot_keys import KeyCounts, merged
+from tidelog.audit.replica_facts import LogDir, Replica, SegmentFacts, Timeline
 from tidelog.protocol.compression import Codec
 
 TIMELINE_BUCKETS = 60

@@ -1,6 +1,7 @@
 """Simulated clients: a writer and a reader that record all results in the client history."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
@@ -71,7 +72,9 @@ class Writer:
         self._history = history
         self._name = name
         self._last_offsets: dict[TopicPartition, int] = {}
+        self._unacknowledged: dict[TopicPartition, deque[tuple[Delivery, Write]]] = {}
         self._waiting: dict[asyncio.Task[None], None] = {}
+        """One task for each partition with writes that are not acknowledged."""
         self._sent = 0
         self.failures: list[str] = []
 
@@ -105,9 +108,18 @@ class Writer:
         except NoSuchPartition:
             self._history.reject(write)  # a broker that is cut off may have returned fewer partitions meanwhile
             return
-        task = asyncio.get_running_loop().create_task(self._follow(delivery, write))
-        self._waiting[task] = None
-        task.add_done_callback(self._waiting.pop)
+        unacknowledged = self._unacknowledged.setdefault(target, deque())
+        unacknowledged.append((delivery, write))
+        if len(unacknowledged) == 1:
+            task = start(self._follow_all(unacknowledged))
+            self._waiting[task] = None
+            task.add_done_callback(self._waiting.pop)
+
+    async def _follow_all(self, unacknowledged: deque[tuple[Delivery, Write]]) -> None:
+        """Writes to one partition are acknowledged in order."""
+        while unacknowledged:
+            await self._follow(*unacknowledged[0])
+            unacknowledged.popleft()
 
     async def _follow(self, delivery: Delivery, write: Write) -> None:
         target, value = write.topic_partition, write.value

@@ -123,7 +123,9 @@ class SimulatedCluster:
         return rack_of(1 + number % len(self.machines)) if self._has_racks else ""
 
     async def _starting(self, machine: Machine, process: Process, work: Coroutine[Any, Any, Broker]) -> Broker:
-        machine.broker = broker = await process.run(work)
+        broker = await process.run(work)
+        if machine.process is process:  # it was not killed since
+            machine.broker = broker
         return broker
 
     def _seams(self, machine: Machine) -> Seams:
@@ -141,12 +143,16 @@ class SimulatedCluster:
             open_store=open_store,
         )
 
-    async def stop(self, broker_id: BrokerId) -> None:
-        """A clean stop, as on SIGTERM."""
+    def stop(self, broker_id: BrokerId) -> Coroutine[Any, Any, None]:
+        """A clean stop, as on SIGTERM, of the process that runs at the call: it can be killed before its first step."""
         machine = self.machines[broker_id]
         assert machine.process is not None
-        await machine.process.run(self.broker(broker_id).stop())
-        machine.process = machine.broker = None
+        return self._stopping(machine, machine.process, self.broker(broker_id).stop())
+
+    async def _stopping(self, machine: Machine, process: Process, work: Coroutine[Any, Any, None]) -> None:
+        await process.run(work)
+        if machine.process is process:  # it was not killed since
+            machine.process = machine.broker = None
 
     async def stop_all(self) -> None:
         for machine in self.machines.values():

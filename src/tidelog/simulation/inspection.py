@@ -72,12 +72,7 @@ def is_to_be_deleted(store: MemoryStoreState, topic: str) -> bool:
 def is_in_use(store: MemoryStoreState) -> bool:
     """False for a lost store until the takeover is done (R44)."""
     node = store.find(znodes.CLUSTER_ID)
-    return node is not None and _takeover_state(node.data) is znodes.TakeoverState.DONE
-
-
-@lru_cache(maxsize=16)
-def _takeover_state(data: bytes) -> znodes.TakeoverState:
-    return znodes.decode_cluster(data).takeover
+    return node is not None and znodes.decode_cluster(node.data).takeover is znodes.TakeoverState.DONE
 
 
 def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None:
@@ -88,13 +83,7 @@ def registered_epoch(store: MemoryStoreState, broker_id: BrokerId) -> int | None
 
 def registered_broker(store: MemoryStoreState, broker_id: BrokerId) -> BrokerRegistration | None:
     node = store.find(znodes.broker_path(broker_id))
-    return None if node is None else _decoded_broker(broker_id, node.data, node.created_id)
-
-
-@lru_cache(maxsize=256)
-def _decoded_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerRegistration:
-    """Cached: checks read the same few nodes after every change."""
-    return znodes.decode_broker(broker_id, data, epoch)
+    return None if node is None else znodes.decode_broker(broker_id, node.data, node.created_id)
 
 
 def topic_id_of(topic: str, data: bytes) -> Uuid:

@@ -17,6 +17,8 @@ class Latencies:
 
     def __init__(self, randomness: SeededRandomness, mean_s: float, store_mean_s: float) -> None:
         self._randomness = randomness
+        self._factors = randomness.numbers_below(SPREAD)
+        self._spikes = randomness.numbers_below(SPIKE_ONE_IN)
         self._mean_s = mean_s
         self._store_mean_s = store_mean_s
         self._means_s: dict[tuple[str, str], float] = {}
@@ -36,9 +38,8 @@ class Latencies:
     def _draw(self, mean_s: float) -> float:
         if mean_s <= 0:
             return 0.0
-        below = self._randomness.below
-        drawn_s = mean_s * FACTORS[below(SPREAD)]
-        if below(SPIKE_ONE_IN) == 0:
+        drawn_s = mean_s * FACTORS[next(self._factors)]
+        if next(self._spikes) == 0:
             drawn_s *= SPIKE_FACTOR
         if drawn_s > MAX_S:
             return MAX_S

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from tidelog.protocol.record_batch import HEADER_BYTES, read_header, split_batches
+from tidelog.protocol.record_batch import split_batches
 from tidelog.replication.partition import Partition
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
@@ -19,6 +19,9 @@ class BatchFacts(NamedTuple):
     end_offset: int
     leader_epoch: int
     crc: int
+
+
+WrittenBatch: TypeAlias = tuple[BatchFacts, Buffer]
 
 
 class LogListener(Protocol):
@@ -45,7 +48,7 @@ def watching_logs(listener: LogListener) -> Iterator[None]:
 
     Batches are captured when they are written to the segment: reading them back would hit injected disk faults.
     """
-    written: list[Buffer] = []
+    written: list[WrittenBatch] = []
     with ExitStack() as stack:
         _wrap(stack, Segment, "append", lambda segment, _, data, *__: written.extend(_batches_of(data)))
         for name, is_leader in (("append_as_leader", True), ("append_as_follower", False)):
@@ -62,14 +65,12 @@ def watching_logs(listener: LogListener) -> Iterator[None]:
         yield
 
 
-def _batches_of(data: Buffer) -> list[bytes]:
-    """Copies of the batches: a follower writes several together."""
-    return [bytes(batch) for _, batch in split_batches(data)]
-
-
-def facts_of(batch: Buffer) -> BatchFacts:
-    header = read_header(memoryview(batch)[:HEADER_BYTES])
-    return BatchFacts(header.base_offset, header.end_offset, header.leader_epoch, header.crc)
+def _batches_of(data: Buffer) -> list[WrittenBatch]:
+    """The batches with copies of their bytes: a follower writes several together."""
+    return [
+        (BatchFacts(header.base_offset, header.end_offset, header.leader_epoch, header.crc), bytes(batch))
+        for header, batch in split_batches(data)
+    ]
 
 
 def _wrap(stack: ExitStack, owner: type, name: str, after: Callable[..., object]) -> None:
@@ -85,7 +86,9 @@ def _wrap(stack: ExitStack, owner: type, name: str, after: Callable[..., object]
     _replace(stack, owner, name, method)
 
 
-def _wrap_append(stack: ExitStack, name: str, written: list[Buffer], listener: LogListener, *, is_leader: bool) -> None:
+def _wrap_append(
+    stack: ExitStack, name: str, written: list[WrittenBatch], listener: LogListener, *, is_leader: bool
+) -> None:
     original = getattr(Log, name)
 
     @wraps(original)
@@ -94,14 +97,13 @@ def _wrap_append(stack: ExitStack, name: str, written: list[Buffer], listener: L
         try:
             return original(self, *arguments, **named)
         finally:  # a follower that runs out of descriptors keeps the batches before the one that failed
-            batches, end_offset = written.copy(), self.log_end_offset
+            end_offset = self.log_end_offset
+            kept = [each for each in written if each[0].end_offset <= end_offset]
             written.clear()
-            facts = [facts_of(batch) for batch in batches]
-            if any(each.end_offset > end_offset for each in facts):
-                batches = [batch for batch, each in zip(batches, facts, strict=True) if each.end_offset <= end_offset]
-                facts = [each for each in facts if each.end_offset <= end_offset]
-            if batches:
-                listener.on_appended(self, facts, batches, is_leader=is_leader)
+            if kept:
+                listener.on_appended(
+                    self, [facts for facts, _ in kept], [batch for _, batch in kept], is_leader=is_leader
+                )
 
     _replace(stack, Log, name, append)
 

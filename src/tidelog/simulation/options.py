@@ -13,9 +13,13 @@ Exit code 0: all invariants held, 1: a seed violated one, 130: interrupted; the 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="S", type=int, help="run this seed, and print its event log if it fails")
-    parser.add_argument("--seeds", metavar="N", type=_positive, default=20, help="number of seeds (%(default)s)")
-    parser.add_argument("--first", metavar="S", type=int, default=1, help="first seed (%(default)s)")
-    parser.add_argument("--processes", metavar="P", type=_positive, default=1, help="number of processes (%(default)s)")
+    parser.add_argument(
+        "--seeds", metavar="N", type=_positive, default=20, help="number of seeds (default: %(default)s)"
+    )
+    parser.add_argument("--first", metavar="S", type=int, default=1, help="first seed (default: %(default)s)")
+    parser.add_argument(
+        "--processes", metavar="P", type=_positive, default=1, help="number of processes (default: %(default)s)"
+    )
     parser.add_argument(
         "--trace", action="store_true", help="with --seed: print the event log even if all invariants held"
     )
@@ -41,11 +45,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}: give 1 or more")
-    return number
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, found {text!r}")
+    return int(text)
 
 
 def _numbers(text: str) -> frozenset[int]:
-    return frozenset(int(number) for number in text.split(",") if number)
+    try:
+        return frozenset(int(number) for number in text.split(",") if number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers such as 3,17, found {text!r}") from None

@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeVar
 
 from tidelog.server.broker import Broker, CannotStart
 from tidelog.simulation.cluster import DEATH_IS_NOTICED_AFTER_S, SimulatedCluster
+from tidelog.simulation.processes import Process
 from tidelog.types import BrokerId
+
+T = TypeVar("T")
 
 START_AGAIN_S = 1.0
 """Delay before a restart after a broker failed to start or ended by itself."""
@@ -24,7 +27,11 @@ class BrokerState(Enum):
 
 
 class Supervisor:
-    """Plans at most one start per broker; a planned start happens only if the broker is down at that time."""
+    """Plans at most one start per broker; a planned start happens only if the broker is down at that time.
+
+    A state changes when its change is decided, not at the first step of the task that carries it out: a fault may come
+    between the two. A kill ends the start or stop under way, and who kills plans the next start.
+    """
 
     def __init__(self, cluster: SimulatedCluster, log_event: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -90,10 +97,17 @@ class Supervisor:
         if self.states[broker_id] is BrokerState.DOWN:
             self.spawn(self._start(broker_id))
 
-    async def _start(self, broker_id: BrokerId) -> None:
+    def _start(self, broker_id: BrokerId) -> Coroutine[Any, Any, None]:
+        """Start a broker, which can be killed from now on."""
         self.states[broker_id] = BrokerState.STARTING
+        gone = self._gone[broker_id] = asyncio.get_running_loop().create_future()
+        return self._starting(broker_id, self._cluster.start(broker_id), gone)
+
+    async def _starting(
+        self, broker_id: BrokerId, work: Coroutine[Any, Any, Broker], gone: "asyncio.Future[None]"
+    ) -> None:
         try:
-            broker = await self._unless_killed(broker_id, self._cluster.start(broker_id))
+            broker = await _unless_killed(gone, work)
         except CannotStart as error:
             self._log_event(f"broker {broker_id} could not start: {error}")
             self.kill(broker_id)
@@ -102,26 +116,18 @@ class Supervisor:
         if broker is not None:
             self.states[broker_id] = BrokerState.UP
             self._log_event(f"broker {broker_id} has started")
-            self.spawn(self._watch(broker_id, broker))
+            process = self._cluster.machines[broker_id].process
+            assert process is not None
+            self.spawn(self._watch(broker_id, broker, process))
 
-    async def _unless_killed(self, broker_id: BrokerId, work: Coroutine[Any, Any, Any]) -> Any:
-        """Result of the coroutine, or None if the process is killed in the meantime."""
-        gone = self._gone[broker_id] = asyncio.get_running_loop().create_future()
-        doing = asyncio.ensure_future(work)
-        await asyncio.wait([doing, gone], return_when=asyncio.FIRST_COMPLETED)
-        return doing.result() if not gone.done() else None
-
-    async def _watch(self, broker_id: BrokerId, broker: Broker) -> None:
+    async def _watch(self, broker_id: BrokerId, broker: Broker, process: Process) -> None:
         """Restart a broker that ends by itself, as its command does after a fatal error."""
-        process = self._cluster.machines[broker_id].process
-        assert process is not None
         reason = await process.run(broker.run_until(asyncio.Event()))
         if self.states[broker_id] is BrokerState.UP and self._cluster.machines[broker_id].process is process:
             self._log_event(f"broker {broker_id} ends: {reason}")
             if reason is not None and reason.startswith("background work failed"):
                 self.failures.append(f"broker {broker_id} failed: {reason}")
-            await self._stop(broker_id)
-            self.start_after(broker_id, START_AGAIN_S)
+            await self._stop(broker_id, START_AGAIN_S)
 
     # ---- stopping
 
@@ -138,28 +144,39 @@ class Supervisor:
 
     def stop(self, broker_id: BrokerId, for_s: float) -> None:
         """A clean stop, as on SIGTERM, and a start after `for_s`."""
-        self.states[broker_id] = BrokerState.STOPPING
-        self.spawn(self._stop_for(broker_id, for_s))
+        self.spawn(self._stop(broker_id, for_s))
 
     def restart_if_offline(self, broker_id: BrokerId) -> None:
         if self.has_offline_directory(broker_id) and broker_id in self.healthy:
             self._log_event(f"restart broker {broker_id}, which has a log directory offline")
             self.stop(broker_id, 0.0)
 
-    async def _stop_for(self, broker_id: BrokerId, for_s: float) -> None:
-        await self._stop(broker_id)
-        self.start_after(broker_id, for_s)
-
-    async def _stop(self, broker_id: BrokerId) -> None:
+    def _stop(self, broker_id: BrokerId, for_s: float) -> Coroutine[Any, Any, None]:
+        """Stop the broker that runs now, which can be killed from now on."""
         self.states[broker_id] = BrokerState.STOPPING
-        stopping = asyncio.ensure_future(self._unless_killed(broker_id, self._cluster.stop(broker_id)))
+        gone = self._gone[broker_id] = asyncio.get_running_loop().create_future()
+        return self._stopping(broker_id, self._cluster.stop(broker_id), gone, for_s)
+
+    async def _stopping(
+        self, broker_id: BrokerId, work: Coroutine[Any, Any, None], gone: "asyncio.Future[None]", for_s: float
+    ) -> None:
+        stopping = asyncio.ensure_future(_unless_killed(gone, work))
         await asyncio.wait([stopping], timeout=MAX_STOP_S)
-        if self.states[broker_id] is not BrokerState.STOPPING:
+        if gone.done():
             return  # it was killed
-        if not stopping.done():
+        if stopping.done():
+            self._log_event(f"broker {broker_id} has stopped")
+            self.set_down(broker_id)
+            stopping.result()
+        else:
             self._log_event(f"broker {broker_id} did not stop in {MAX_STOP_S} s and is killed")
             self.kill(broker_id)
-            return
-        self._log_event(f"broker {broker_id} has stopped")
-        self.set_down(broker_id)
-        stopping.result()
+        self.start_after(broker_id, for_s)
+
+
+async def _unless_killed(gone: "asyncio.Future[None]", work: Coroutine[Any, Any, T]) -> T | None:
+    """Result of the coroutine, or None if its process is killed in the meantime."""
+    doing = asyncio.ensure_future(work)
+    either: list[asyncio.Future[Any]] = [doing, gone]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    return doing.result() if not gone.done() else None

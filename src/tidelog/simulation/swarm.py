@@ -158,8 +158,8 @@ def is_without_checksum(data: bytes | bytearray, position: int) -> bool:
     """Whether the byte is part of a batch's base offset or leader epoch, which no CRC covers.
 
     Recovery finds an error in most of them (tests/storage/test_recovery.py), but not a base offset of a compacted log,
-    nor an epoch that looks like a new one. A broker that finds the latter refuses to start: the coordination store
-    does not know that epoch.
+    nor an epoch that looks like a new one where the power cut tore the leader epoch checkpoint, too. A broker that
+    finds the latter refuses to start: the coordination store does not know that epoch.
     """
     start = 0
     while start <= position and start + LENGTH_OVERHEAD_BYTES <= len(data):

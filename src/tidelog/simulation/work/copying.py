@@ -23,11 +23,7 @@ from tidelog.client.routing.cluster import Cluster
 from tidelog.protocol.records import records_of
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors, Writer
 from tidelog.simulation.coordinator_audit import acting
-from tidelog.simulation.inspection import batches, replica, stored_partition
-from tidelog.simulation.work.base import SEEDS, Work, WorkContext, together
-from tidelog.simulation.work.groups import COORDINATOR_SETTINGS as GROUP_SETTINGS
-from tidelog.simulation.work.transacting import COORDINATOR_SETTINGS as TRANSACTION_SETTINGS
-from tidelog.simulation.workers import (
+from tidelog.simulation.copy_workers import (
     FETCH_WAIT_MS,
     GROUP,
     INPUT,
@@ -39,6 +35,10 @@ from tidelog.simulation.workers import (
     Worker,
     WorkerOptions,
 )
+from tidelog.simulation.inspection import batches, replica, stored_partition
+from tidelog.simulation.work.base import SEEDS, Work, WorkContext, together
+from tidelog.simulation.work.groups import COORDINATOR_SETTINGS as GROUP_SETTINGS
+from tidelog.simulation.work.transacting import COORDINATOR_SETTINGS as TRANSACTION_SETTINGS
 from tidelog.storage.log import Log
 from tidelog.transactions.machine import TransactionMachine
 from tidelog.transactions.states import ONGOING

@@ -7,9 +7,8 @@ from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.replication.alter_log_dirs import AlterLogDirsManager
 from tidelog.simulation.clients import ClientErrors
 from tidelog.simulation.cluster import LOG_DIRECTORIES
-from tidelog.simulation.work.base import Work, WorkContext
 from tidelog.simulation.work.requests import alter_log_dirs
-from tidelog.simulation.work.writing import orders
+from tidelog.simulation.work.writing import WorkOnOrders
 from tidelog.types import BrokerId, TopicPartition
 
 MAX_PAUSE_MS = 1500
@@ -20,17 +19,10 @@ INTERNAL = tuple(TopicPartition(topic, index) for topic in (GROUP_TOPIC, TRANSAC
 """Partitions of coordinators, where there are any."""
 
 
-class DiskMoves(Work):
+class DiskMoves(WorkOnOrders):
     """Any replica to any log directory, replaced or cancelled on the way; in the end no move is under way."""
 
     name = "disk_moves"
-
-    def __init__(self, context: WorkContext) -> None:
-        super().__init__(context)
-        self._client = context.client(self.name)
-
-    async def prepare(self) -> None:
-        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         while not is_over():

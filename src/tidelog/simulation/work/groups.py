@@ -14,10 +14,10 @@ from tidelog.client.routing.cluster import Cluster
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.clients import REQUEST_TIMEOUT_S, ClientErrors, Writer
 from tidelog.simulation.cluster import PORT, host_of
+from tidelog.simulation.copy_workers import Claims
 from tidelog.simulation.processes import Process
 from tidelog.simulation.work.base import SEEDS, Work, WorkContext
 from tidelog.simulation.work.ownership import NOTHING, Ownership, Progress
-from tidelog.simulation.workers import Claims
 from tidelog.types import TopicPartition
 
 PARTITIONS = 4

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from tidelog.protocol.messages.elect_leaders import PREFERRED, UNCLEAN
 from tidelog.simulation.clients import ClientErrors
-from tidelog.simulation.work.base import Work, WorkContext
+from tidelog.simulation.work.base import Work
 from tidelog.simulation.work.requests import (
     BROKER,
     CLUSTER_WIDE,
@@ -14,7 +14,7 @@ from tidelog.simulation.work.requests import (
     delete_records,
     elect_leaders,
 )
-from tidelog.simulation.work.writing import ORDERS, ImpatientWrites, orders
+from tidelog.simulation.work.writing import ORDERS, ImpatientWrites, WorkOnOrders, orders
 from tidelog.types import TopicPartition
 
 MAX_PAUSE_MS = 6000
@@ -44,7 +44,7 @@ class AddedPartitions(Work):
                 partitions.append(TopicPartition(ORDERS, count - 1))
 
 
-class ChangedSettings(Work):
+class ChangedSettings(WorkOnOrders):
     """Settings of a topic in use change without loss of records; at the end they are reset."""
 
     name = "settings_changes"
@@ -63,13 +63,6 @@ class ChangedSettings(Work):
         ("log.retention.ms", ("86400000", None)),
         ("compression.type", ("gzip", None)),
     )
-
-    def __init__(self, context: WorkContext) -> None:
-        super().__init__(context)
-        self._client = context.client(self.name)
-
-    async def prepare(self) -> None:
-        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
@@ -94,17 +87,10 @@ class ChangedSettings(Work):
         await self.until_done(lambda: self._set("min.insync.replicas", "2"))
 
 
-class DeletedRecords(Work):
+class DeletedRecords(WorkOnOrders):
     """DeleteRecords up to any acknowledged offset: records at or above it stay."""
 
     name = "delete_records"
-
-    def __init__(self, context: WorkContext) -> None:
-        super().__init__(context)
-        self._client = context.client(self.name)
-
-    async def prepare(self) -> None:
-        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         partitions = await orders(self.context)

@@ -6,9 +6,9 @@ from contextlib import suppress
 from tidelog.cluster.topic_names import GROUP_TOPIC, TRANSACTION_TOPIC
 from tidelog.errors import NoReassignmentInProgress, UnknownTopicOrPartition
 from tidelog.simulation.clients import ClientErrors
-from tidelog.simulation.work.base import MIN_IN_SYNC, REPLICAS, Work, WorkContext
+from tidelog.simulation.work.base import MIN_IN_SYNC, REPLICAS, WorkContext
 from tidelog.simulation.work.requests import alter_reassignments, list_reassignments
-from tidelog.simulation.work.writing import orders
+from tidelog.simulation.work.writing import WorkOnOrders
 from tidelog.types import BrokerId, TopicPartition
 
 MAX_PAUSE_MS = 4000
@@ -17,20 +17,16 @@ INTERNAL = tuple(TopicPartition(topic, index) for topic in (GROUP_TOPIC, TRANSAC
 """Internal topics of coordinators, if the run has them."""
 
 
-class Reassignments(Work):
+class Reassignments(WorkOnOrders):
     """Moves partitions to any brokers, with fewer or more replicas; replaces and cancels moves. Ends with three."""
 
     name = "reassignments"
 
     def __init__(self, context: WorkContext) -> None:
         super().__init__(context)
-        self._client = context.client(self.name)
         self._moved: dict[TopicPartition, None] = {}
         self._under_way: list[TopicPartition] = []
         self._is_settled = False
-
-    async def prepare(self) -> None:
-        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         while not is_over():

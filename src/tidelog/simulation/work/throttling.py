@@ -4,9 +4,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tidelog.simulation.clients import ClientErrors
-from tidelog.simulation.work.base import Work, WorkContext
 from tidelog.simulation.work.requests import BROKER, CLUSTER_WIDE, alter_settings
-from tidelog.simulation.work.writing import ORDERS, orders
+from tidelog.simulation.work.writing import ORDERS, WorkOnOrders
 
 MAX_PAUSE_MS = 4000
 SIDES = ("leader", "follower")
@@ -15,17 +14,10 @@ RATES = ("0", "300", "3000", "30000", None)
 LISTED_ONE_IN = 2
 
 
-class Throttles(Work):
+class Throttles(WorkOnOrders):
     """Rates of all brokers and lists of replicas, at random. At the end there are none, and replicas catch up."""
 
     name = "throttles"
-
-    def __init__(self, context: WorkContext) -> None:
-        super().__init__(context)
-        self._client = context.client(self.name)
-
-    async def prepare(self) -> None:
-        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         await self._try_list("*")

@@ -55,6 +55,17 @@ async def orders(context: WorkContext) -> list[TopicPartition]:
     return await context.topic(ORDERS, 2)
 
 
+class WorkOnOrders(Work):
+    """Work with a client of its own, on the topic of orders."""
+
+    def __init__(self, context: WorkContext) -> None:
+        super().__init__(context)
+        self._client = context.client(self.name)
+
+    async def prepare(self) -> None:
+        await orders(self.context)
+
+
 async def acknowledged(history: History, delivery: Delivery, write: Write) -> None:
     """Record the acknowledgement; after an error the record may still exist."""
     with suppress(*ClientErrors):
@@ -99,7 +110,7 @@ class PatientWrites(Work):
             yield from writer.failures
 
 
-class ImpatientWrites(Work):
+class ImpatientWrites(WorkOnOrders):
     """Idempotent producers with a short delivery timeout, replaced every now and then.
 
     A record that was given up exists at most once, possibly later.
@@ -110,13 +121,9 @@ class ImpatientWrites(Work):
 
     def __init__(self, context: WorkContext) -> None:
         super().__init__(context)
-        self._client = context.client(self.name)
         self._sent = 0
         self._sessions = 0
         self._waiting: dict[asyncio.Task[None], None] = {}
-
-    async def prepare(self) -> None:
-        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         partitions = await orders(self.context)
@@ -160,18 +167,14 @@ class ImpatientWrites(Work):
         task.add_done_callback(self._waiting.pop)
 
 
-class OneShotWrites(Work):
+class OneShotWrites(WorkOnOrders):
     """Single Produce requests without retries: records that are certainly refused must never be seen."""
 
     name = "one_shot_writes"
 
     def __init__(self, context: WorkContext) -> None:
         super().__init__(context)
-        self._client = context.client(self.name)
         self._sent = 0
-
-    async def prepare(self) -> None:
-        await orders(self.context)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         partitions = await orders(self.context)

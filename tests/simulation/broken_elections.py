@@ -1,4 +1,4 @@
-"""Rules about who may lead, control and be counted, each taken out for the length of a block."""
+"""Rules of elections, incarnations and the controller, each removed for the length of a block."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
