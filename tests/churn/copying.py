@@ -1,4 +1,4 @@
-"""What workers that copy in transactions are told, whatever client they are."""
+"""Instructions for workers that copy in transactions, whatever client they are."""
 
 from typing import NamedTuple
 

@@ -64,7 +64,7 @@ def read_journal(file: Path) -> Iterator[Entry]:
 
 
 class Ledger:
-    """How far a member has come with each of its partitions, told to its journal."""
+    """How far a member has come with each of its partitions, written to its journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

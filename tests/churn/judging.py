@@ -143,7 +143,7 @@ class _Progress:
 
 
 def steps_backwards(observed: Mapping[int, Sequence[int]]) -> list[str]:
-    """`observed`: what an observer was told is committed, by partition, one after the other."""
+    """`observed`: what an observer saw as committed, by partition, one after the other."""
     return [
         f"partition {partition}: the committed offset went from {before} back to {after}"
         for partition, offsets in observed.items()

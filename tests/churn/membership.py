@@ -1,4 +1,4 @@
-"""What members of a group are told, whatever client they are."""
+"""Instructions for members of a group, whatever client they are."""
 
 import time
 from enum import StrEnum

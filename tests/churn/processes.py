@@ -27,7 +27,7 @@ class Program:
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Whoever was not told to has no reason to end."""
+        """A process that ends without being stopped is an error."""
         if not self.is_running and self.killed_at_s is None and not self._is_asked_to_end:
             raise AssertionError(f"{self.name} ended by itself:\n{self.output[-5000:]}")
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,33 @@ def test_signal_stops_the_broker_and_leaves_its_log_dir_clean(tmp_path: Path, nu
         assert broker.stop(number) == 0
         assert marker.exists()
         assert "Traceback" not in broker.log
+
+
+def test_the_audit_log_goes_to_a_file_of_its_own(tmp_path: Path) -> None:
+    """For its owner only."""
+    file = tmp_path / "audit.log"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    flags = settings(
+        tmp_path / "data",
+        listeners="SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        sasl_enabled_mechanisms="PLAIN",
+    )
+    flags += ["--set", f'listener.name.sasl_plaintext.plain.sasl.jaas.config={module} required user_alice="sesame";']
+    with running_broker(tmp_path / "log", "--log-level", "error", "--audit-log", str(file), *flags) as broker:
+        host, _, port = broker.address.partition(",")[0].partition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as stranger:
+            stranger.sendall(bytes.fromhex("0000000a" + "00030009" + "00000001" + "ffff"))  # Metadata, before any login
+            assert stranger.recv(1) == b""
+        assert "login failed peer=127.0.0.1" in file.read_text()
+        assert "login failed" not in broker.log
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_audit_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tidelog", "broker", "--audit-log", str(tmp_path / "none" / "audit.log")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == f"tidelog broker: cannot write to {tmp_path}/none/audit.log: No such file or directory\n"
 
 
 def test_second_start_finds_topics_ids_and_records_again(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_data_of_a_single_broker_is_not_passed_over(tmp_path: Path) -> None:
 
 def test_each_broker_has_a_log_file() -> None:
     assert LogOptions(file="/var/log/tide.log").arguments(3)[-1] == "/var/log/tide-3.log"
+    assert LogOptions(audit_file="/var/log/audit").arguments(3)[-2:] == ["--audit-log", "/var/log/audit-3"]
 
 
 def test_cluster_per_core_has_a_broker_for_each_core_and_one_replica() -> None:

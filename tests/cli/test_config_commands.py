@@ -36,7 +36,7 @@ def test_source_names_the_setting_that_is_inherited() -> None:
     assert settings_lines([secret])[1].split()[1] == "(hidden)"
 
 
-def test_change_is_told_in_one_line() -> None:
+def test_change_is_reported_in_one_line() -> None:
     assert changed_text(Resource(ResourceKind.BROKER, ""), [("a", "1")], ["b"]) == "all brokers: a=1, b is unset"
 
 
@@ -83,6 +83,16 @@ def test_brokers_reject_wrong_values_in_one_sentence(cli: CommandLine) -> None:
     assert "given twice" in cli.rejection("config", "set", "topic", "strict", "retention.ms=1", "retention.ms=2")
     assert "nothing to change" in cli.rejection("topic", "alter", "strict")
     assert "partitions can only be added" in cli.rejection("topic", "alter", "strict", "--partitions", "2")
+
+
+def test_what_is_no_setting_cannot_be_unset(cli: CommandLine) -> None:
+    """Brokers ignore it, so a misspelt name would seem to have worked."""
+    cli.good("topic", "create", "misspelt")
+    for kind, name in (("topic", "misspelt"), ("broker", "1")):
+        said = cli.rejection("config", "unset", kind, name, "retention.mss")
+        listed = f"`tidelog config get {kind} {name} --all` lists all settings"
+        assert said == f"{kind} {name} has no setting retention.mss; {listed}"
+    assert cli.rejection("config", "unset", "topic", "absent", "retention.ms").startswith("topic absent does not exist")
 
 
 def test_topic_grows_and_nothing_happens_if_one_part_is_wrong(cli: CommandLine) -> None:

@@ -40,6 +40,12 @@ def test_sound_machine_has_no_problem() -> None:
     assert len(finding_lines(machine_findings(SOUND), shows_all=True)) == 6
 
 
+def test_a_cluster_that_was_not_checked_is_mentioned() -> None:
+    note = Finding(Severity.NOTE, "cluster", "not checked: no cluster is named")
+    shown = finding_lines([*machine_findings(SOUND), note], shows_all=False)
+    assert shown == ["note: cluster: not checked: no cluster is named", "ok: 5 checks, nothing is wrong"]
+
+
 @pytest.mark.parametrize(
     ("change", "subject", "remedy"),
     [
@@ -95,6 +101,14 @@ def test_healthy_cluster_has_no_problem() -> None:
 )
 def test_each_problem_of_a_cluster_has_a_remedy(found: ClusterFacts, remedy: str) -> None:
     assert any(each.startswith(remedy) for each in problems(cluster_findings(found)))
+
+
+def test_topics_of_users_are_named_before_internal_ones() -> None:
+    internal = [partition("__consumer_offsets", number, in_sync=(1,)) for number in range(9)]
+    found = cluster_findings(facts(cluster(*internal, partition("t", 4, in_sync=(1,)))))
+    (writes,) = [each for each in found if each.subject == "writes"]
+    assert "refuse acks=all: t-4, __consumer_offsets-0" in writes.sentence
+    assert writes.remedy == "`tidelog partition why t 4`"
 
 
 def test_short_transactions_and_absent_brokers_are_no_further_problems() -> None:

@@ -131,7 +131,7 @@ def test_offsets_are_shown_and_then_reset(broker: RunningBroker) -> None:
     assert [row[2] for row in cells(good(broker, "group", "describe", "movers"))[-2:]] == ["3", "2"]
 
 
-def test_what_cannot_be_done_to_a_group_is_told_in_one_sentence(broker: RunningBroker) -> None:
+def test_what_cannot_be_done_to_a_group_is_reported_in_one_sentence(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "known", "--partitions", "2")
     unknown = "group nobody does not exist; `tidelog group list` lists the groups"
     for action in ("describe", "delete"):
@@ -233,7 +233,7 @@ def test_hanging_transaction_is_ended_by_hand(broker: RunningBroker) -> None:
     assert rejection(broker, *abort) == nobody
 
 
-def test_what_cannot_be_done_to_a_transaction_is_told_in_one_sentence(broker: RunningBroker) -> None:
+def test_what_cannot_be_done_to_a_transaction_is_reported_in_one_sentence(broker: RunningBroker) -> None:
     unknown = "transactional id nobody does not exist; `tidelog transaction list` lists the transactional ids"
     for action in ("describe", "abort"):
         assert rejection(broker, "transaction", action, "nobody") == f"tidelog transaction {action}: {unknown}"

@@ -113,6 +113,19 @@ def test_damage_is_found(
     run(capfd, "dump", str(partition))  # says what it can, and never fails
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda each: _flip(each, 100), lambda each: each.write_bytes(each.read_bytes()[:-7])]
+)
+def test_dump_of_a_damaged_log_ends_with_1(
+    partition: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], object]
+) -> None:
+    file = _first(partition, ".log")
+    assert run(capfd, "dump", str(file))[0] == 0
+    damage(file)
+    for flags in ([], ["--json"]):
+        assert run(capfd, "dump", str(file), *flags)[0] == 1
+
+
 def test_zeros_that_kafka_leaves_in_an_active_index_are_no_entries(tmp_path: Path) -> None:
     path = tmp_path / f"{5:020d}.timeindex"
     path.write_bytes(bytes.fromhex("000000000000000700000001") + bytes(120))

@@ -14,22 +14,22 @@ def record(message: str, *arguments: object, has_failed: bool = False) -> loggin
 
 
 def test_a_name_with_a_line_break_does_not_begin_a_line() -> None:
-    told = SingleLineFormatter("%(message)s").format(record("group is empty group=%s", "a\nERROR all is lost\r\x1b[2J"))
-    assert told == "group is empty group=a\\nERROR all is lost\\r\\x1b[2J"
+    line = SingleLineFormatter("%(message)s").format(record("group is empty group=%s", "a\nERROR all is lost\r\x1b[2J"))
+    assert line == "group is empty group=a\\nERROR all is lost\\r\\x1b[2J"
 
 
 def test_a_long_name_is_cut() -> None:
-    told = SingleLineFormatter("%(message)s").format(record("group is empty group=%s", "x" * 30_000))
-    assert len(told) < 5_000
-    assert told.endswith("...")
+    line = SingleLineFormatter("%(message)s").format(record("group is empty group=%s", "x" * 30_000))
+    assert len(line) < 5_000
+    assert line.endswith("...")
 
 
 def test_a_traceback_keeps_its_lines() -> None:
     try:
         raise ValueError("on two\nlines")
     except ValueError:
-        told = SingleLineFormatter("%(message)s").format(record("a step failed", has_failed=True))
-    assert told.startswith("a step failed\nTraceback")
+        line = SingleLineFormatter("%(message)s").format(record("a step failed", has_failed=True))
+    assert line.startswith("a step failed\nTraceback")
 
 
 def test_json_has_the_pairs_of_a_message_as_fields() -> None:

@@ -1,8 +1,11 @@
 """The command line itself: help, version, mistakes in the flags."""
 
+import argparse
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from tests.cli.process import tidelog
 from tidelog import __version__
 from tidelog.cli import broker_process
+from tidelog.cli.command_tree import command_tree
+from tidelog.cli.main import full_parser, main
 from tidelog.config.listeners import host_and_port
 
 
@@ -48,6 +53,40 @@ def test_help_of_the_cluster_commands_says_where_the_data_is(command: str) -> No
     assert "TIDELOG_DATA" in shown.stdout
 
 
+def _screens(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """Name and help of a command, and of all below it."""
+    yield parser.prog, parser.format_help()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _screens(below)
+
+
+def test_no_help_screen_shows_a_default_that_is_none() -> None:
+    screens = dict(_screens(full_parser()))
+    assert len(screens) > 60
+    assert [name for name, screen in screens.items() if re.search(r"\(None\b", screen)] == []
+
+
+WITHOUT_JSON = {
+    "completion": "prints a script",
+    "console": "runs until Ctrl-C",
+    "pipeline run": "runs until Ctrl-C; `pipeline status --json` shows it",
+    "pipeline replay": "prints its progress; `pipeline status --json` shows it",
+    "simulate": "for developers: prints an event log, or digests",
+}
+
+
+def test_every_command_prints_json() -> None:
+    commands = [each for each in command_tree(full_parser()).all() if each.path and not each.commands]
+    missing = {
+        " ".join(each.path)
+        for each in commands
+        if "--json" not in {name for option in each.options for name in option.names}
+    }
+    assert missing == set(WITHOUT_JSON)
+
+
 def test_version_is_printed() -> None:
     assert tidelog("--version").stdout == f"tidelog {__version__}\n"
     assert tidelog("version").stdout == f"tidelog {__version__}\n"
@@ -66,13 +105,71 @@ def test_unknown_command_or_flag_is_refused_without_a_traceback() -> None:
         assert "frob" in ended.stderr
         assert "Traceback" not in ended.stderr
         command = [] if arguments[0] == "frob" else arguments[:-1]
-        assert ended.stderr.startswith(f"usage: {' '.join(['tidelog', *command])} [-h]")
+        program = " ".join(["tidelog", *command])
+        assert ended.stderr.startswith(f"{program}: ")
+        assert ended.stderr.endswith(f"; see `{program} --help`\n")
+        assert ended.stderr.count("\n") == 1, "one sentence"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["stauts"], "tidelog: there is no command 'stauts'; did you mean 'status'?"),
+        (["topic", "craete", "x"], "tidelog topic: there is no command 'craete'; did you mean 'create'?"),
+        (
+            ["completion", "tcsh"],
+            "tidelog completion: argument SHELL: 'tcsh' is not possible; choose from bash, zsh, fish",
+        ),
+        (
+            ["produce", "t", "--acks", "5"],
+            "tidelog produce: argument --acks: '5' is not possible; choose from all, 1, 0",
+        ),
+        (["kill", "x"], "tidelog kill: argument ID: expected a number of at least 1, found 'x'"),
+        (
+            ["simulate", "--seeds", "x"],
+            "tidelog simulate: argument --seeds: expected a number of at least 1, found 'x'",
+        ),
+        (
+            ["simulate", "--only", "1,x"],
+            "tidelog simulate: argument --only: expected numbers such as 3,17, found '1,x'",
+        ),
+    ],
+)
+def test_a_wrong_word_is_named_with_what_was_meant(arguments: list[str], sentence: str) -> None:
+    ended = tidelog(*arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.partition("; see `")[0] == sentence
+
+
+@pytest.mark.parametrize("command", [["version"], ["profile", "list"], ["completion", "bash"], ["doctor", "--machine"]])
+def test_output_that_cannot_be_written_is_one_sentence(command: list[str]) -> None:
+    program = [sys.executable, "-m", "tidelog", *command]
+    for buffering in ("", "1"):
+        environment = {**os.environ, "PYTHONUNBUFFERED": buffering}
+        with open("/dev/full", "wb") as full:
+            ended = subprocess.run(
+                program, stdout=full, stderr=subprocess.PIPE, env=environment, text=True, timeout=60, check=False
+            )
+        said = "tidelog: cannot write standard output or a file: No space left on device\n"
+        assert (ended.returncode, ended.stderr) == (1, said)
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *program]
+    closed = subprocess.run(shell, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert closed.returncode == 1
+    assert closed.stderr.startswith("tidelog: standard output is closed; redirect it to /dev/null")
+
+
+def test_ctrl_c_at_any_moment_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tidelog.cli.profile.load_profiles", interrupt)
+    assert main(["profile", "list"]) == 130
 
 
 def test_argument_that_is_no_text_is_refused_without_a_traceback() -> None:
     ended = tidelog("group", "describe", os.fsdecode(b"a\xffb"))
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == "tidelog: error: argument is not valid UTF-8: b'a\\xffb'"
+    assert ended.stderr.splitlines()[-1] == "tidelog: argument is not valid UTF-8: b'a\\xffb'; see `tidelog --help`"
 
 
 def test_a_broker_does_not_wait_for_what_others_need() -> None:
@@ -90,6 +187,7 @@ except SystemExit:
 def test_a_broker_shares_the_interpreter_with_its_workers_in_short_turns() -> None:
     code = """import asyncio, sys
 from tidelog.cli import broker_process
+from tidelog.cli.main import full_parser
 from tidelog.server.broker import Broker, CannotStart
 async def fail(settings):
     raise CannotStart(str(sys.getswitchinterval()))

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from tests.cli.process import TIME_LIMIT_S, tidelog
 from tests.clients.driver import wait_until
 
 TOPIC = "orders"
+BULK = "bulk"
+BULK_RECORDS = 30_000
+"""Of a thousand bytes: half a minute for a move at 1 MB a second."""
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +48,13 @@ def rejection(cluster: LocalCluster, *arguments: str, given: str = "") -> str:
     return ended.stderr.splitlines()[-1].partition(": ")[2]
 
 
-def partitions(cluster: LocalCluster) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(good(cluster, "partition", "list", "--topic", TOPIC, "--json"))
+def partitions(cluster: LocalCluster, topic: str = TOPIC) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(good(cluster, "partition", "list", "--topic", topic, "--json"))
     return found
 
 
-def hosts(cluster: LocalCluster) -> set[int]:
-    return {broker for each in partitions(cluster) for broker in each["replicas"]}
+def hosts(cluster: LocalCluster, topic: str = TOPIC) -> set[int]:
+    return {broker for each in partitions(cluster, topic) for broker in each["replicas"]}
 
 
 def test_brokers_and_partitions_are_listed(cluster: LocalCluster) -> None:
@@ -90,6 +94,61 @@ def test_drained_broker_hosts_nothing_and_gets_its_share_back(cluster: LocalClus
     assert again == "nothing to move: the replicas are as wanted already\n"
 
 
+def begin_slow_move(cluster: LocalCluster, plan: str) -> None:
+    """A move whose command is interrupted as soon as it follows the move."""
+    command = [sys.executable, "-m", "tidelog", "partition", "move", "--plan", plan, "--yes", "--throttle", "1MB"]
+    with subprocess.Popen(
+        [*command, "--bootstrap", cluster.bootstrap], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_until(lambda: status_of_moves(cluster)["state"] == "moving", "the move begins")
+        assert process.stderr is not None
+        assert "left" in process.stderr.readline(), "no line of progress"
+        process.send_signal(signal.SIGINT)
+        _, shown = process.communicate(timeout=TIME_LIMIT_S)
+    assert process.returncode == 130
+    assert "The brokers go on with the move." in shown
+
+
+def cancel_while_followed(cluster: LocalCluster, plan: str) -> tuple[int, str]:
+    """Exit code and last line of a command whose move is cancelled by another command."""
+    command = [sys.executable, "-m", "tidelog", "partition", "move", "--plan", plan, "--yes", "--throttle", "1MB"]
+    with subprocess.Popen(
+        [*command, "--bootstrap", cluster.bootstrap], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_until(lambda: status_of_moves(cluster)["state"] == "moving", "the move begins")
+        good(cluster, "partition", "move", "--cancel")
+        _, told = process.communicate(timeout=TIME_LIMIT_S)
+    return process.returncode, told.splitlines()[-1]
+
+
+def status_of_moves(cluster: LocalCluster) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(good(cluster, "partition", "move", "--status", "--json"))
+    return found
+
+
+def test_interrupted_move_goes_on_and_is_cancelled_or_waited_for(cluster: LocalCluster, tmp_path: Path) -> None:
+    good(cluster, "topic", "create", BULK, "--partitions", "1", "--replication-factor", "1")
+    good(cluster, "produce", BULK, given=f"{0:01000d}\n" * BULK_RECORDS)
+    (source,) = hosts(cluster, BULK)
+    target = source % 3 + 1
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": BULK, "partition": 0, "replicas": [target]}]}))
+    begin_slow_move(cluster, str(plan))
+    status = status_of_moves(cluster)
+    assert (status["state"], status["is_throttled"]) == ("moving", True)
+    assert "is being moved already" in rejection(cluster, "partition", "move", "--plan", str(plan), "--yes")
+    assert good(cluster, "partition", "move", "--cancel").startswith("cancelled 1 move")
+    assert hosts(cluster, BULK) == {source}
+    assert "throttled" not in good(cluster, "topic", "describe", BULK)
+    followed = cancel_while_followed(cluster, str(plan))
+    assert followed == (1, f"tidelog partition move: 1 of 1 partition not moved: {BULK}-0 (cancelled)")
+    begin_slow_move(cluster, str(plan))
+    assert good(cluster, "partition", "move", "--wait").splitlines()[-1].startswith("moved: ")
+    assert hosts(cluster, BULK) == {target}
+    assert "throttled" not in good(cluster, "topic", "describe", BULK) + good(cluster, "broker", "describe", "1")
+    good(cluster, "topic", "delete", BULK)
+
+
 def test_terminal_is_asked(cluster: LocalCluster) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tidelog", "partition", "move", "--drain", "3", "--bootstrap", cluster.bootstrap]
@@ -102,7 +161,7 @@ def test_terminal_is_asked(cluster: LocalCluster) -> None:
     os.close(theirs)
 
 
-def test_what_cannot_be_done_is_told_in_one_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_reported_in_one_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 9]}]}')
     assert "orders-0 cannot move to broker 9" in rejection(cluster, "partition", "move", "--plan", str(plan), "--yes")
@@ -111,6 +170,9 @@ def test_what_cannot_be_done_is_told_in_one_sentence(cluster: LocalCluster, tmp_
     assert "start it first" in rejection(cluster, "partition", "move", "--add-broker", "9")
     assert "topic nowhere does not exist" in rejection(cluster, "partition", "move", "--balance", "--topic", "nowhere")
     assert "has no partition 7" in rejection(cluster, "partition", "why", TOPIC, "7")
+    for whole in (f"{TOPIC}-7", f"{TOPIC}:7"):
+        assert "has no partition 7" in rejection(cluster, "partition", "why", whole)
+    assert f"which partition of {TOPIC}?" in rejection(cluster, "partition", "why", TOPIC)
     assert "has no partition 7" in rejection(cluster, "partition", "elect", f"{TOPIC}:7")
     assert "there is no broker 9" in rejection(cluster, "broker", "describe", "9")
     assert "there is no broker 9" in rejection(cluster, "broker", "forget", "9")

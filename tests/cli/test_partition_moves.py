@@ -2,6 +2,8 @@
 
 import argparse
 import json
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -12,7 +14,21 @@ from tidelog.cli.partition_diagnosis import Findings, diagnosis
 from tidelog.cli.partition_moves.plan_file import parse_plan, plan_json
 from tidelog.cli.partition_moves.progress import Copy, Progress
 from tidelog.client.admin.reassignment_admin import Reassignment
-from tidelog.client.admin.replication_throttle import ThrottledMove, throttled_replicas
+from tidelog.client.admin.replication_throttle import ThrottleAdmin, ThrottledMove, throttled_replicas
+from tidelog.client.network.retries import Attempts, GaveUp
+from tidelog.client.routing.cluster import Cluster
+from tidelog.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from tidelog.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from tidelog.protocol.structs import Request, Response
+from tidelog.runtime.randomness import SeededRandomness
+from tidelog.runtime.virtual_time import run_virtually
 from tidelog.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -93,6 +109,21 @@ def test_progress_has_rate_and_time_left() -> None:
     assert progress.line == "2 of 2 partitions done, 20.0 MB of 20.0 MB (100 %)"
 
 
+def test_cancelled_and_deleted_partitions_are_not_called_moved() -> None:
+    bills, notes = TopicPartition("bills", 0), TopicPartition("notes", 0)
+    progress = Progress([Copy(each, (1,), (2,), (1,), 10 * MB) for each in (ORDERS, bills, notes)])
+    progress.update(0.0, [], {})
+    assert progress.is_done
+    assert progress.settle({ORDERS: [2], bills: [1]}) == ["bills-0 (cancelled)", "notes-0 (deleted)"]
+    assert progress.line == "1 of 3 partitions done, 10.0 MB of 30.0 MB (33 %)"
+
+
+def test_partition_that_keeps_a_replica_it_should_leave_was_cancelled() -> None:
+    progress = Progress([Copy(ORDERS, (1, 2), (), (2,), MB)])
+    assert progress.settle({ORDERS: [1, 2]}) == ["orders-0 (cancelled)"]
+    assert progress.settle({ORDERS: [1]}) == []
+
+
 def test_total_grows_with_the_partition() -> None:
     progress = Progress([Copy(ORDERS, (1,), (2,), (1,), 10 * MB)])
     progress.update(0.0, [ORDERS], {(ORDERS, 1): 15 * MB, (ORDERS, 2): 10 * MB})
@@ -131,7 +162,7 @@ def test_healthy_partition_is_called_so() -> None:
     ]
 
 
-def test_leader_that_is_not_preferred_is_told_with_the_command() -> None:
+def test_leader_that_is_not_preferred_is_reported_with_the_command() -> None:
     assert "`tidelog partition elect orders:0`" in diagnosis(findings(2, (1, 2, 3), {1, 2, 3}))[-1]
 
 
@@ -154,9 +185,45 @@ def test_eligible_replica_can_lead_as_well() -> None:
     assert lines[2].startswith("Start one of brokers 2 and 3")
 
 
-def test_too_few_in_sync_replicas_and_a_move_are_told() -> None:
+def test_too_few_in_sync_replicas_and_a_move_are_reported() -> None:
     lines = diagnosis(findings(1, (1,), {1}, Reassignment((1, 2, 3), (3,), (2,))))
     assert lines[0] == "orders-0 is under-replicated: broker 1 leads, and 1 of 3 replicas are in sync (broker 1)."
     assert lines[1] == "Replica 2 out of sync: broker is down; start it."
     assert lines[3] == "Writes with acks=all are refused: 1 in sync, and min.insync.replicas is 2. Reading goes on."
     assert lines[4].startswith("It is being moved: replicas are added on broker 3, and removed from broker 2")
+
+
+class LateBroker:
+    """A cluster of one broker that applies changed topic settings only after it was asked for them a few times."""
+
+    def __init__(self, describes_before_applied: int) -> None:
+        self.metadata = SimpleNamespace(brokers={1: None})
+        self.describes_left = describes_before_applied
+        self.settings: dict[str, str | None] = {}
+
+    def attempts(self, what: str, timeout_s: float) -> Attempts:
+        return Attempts(what, timeout_s, SeededRandomness(1))
+
+    async def ask_broker(self, _: int, request: Request, __: type[Response]) -> Response:
+        if isinstance(request, IncrementalAlterConfigsRequest):
+            return IncrementalAlterConfigsResponse(responses=[])
+        self.describes_left -= 1
+        shown = self.settings if self.describes_left < 0 else dict.fromkeys(self.settings, "")
+        configs = [DescribeConfigsResourceResult(name=name, value=value) for name, value in shown.items()]
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(resource_name="orders", configs=configs)])
+
+    async def ask_controller(self, request: IncrementalAlterConfigsRequest, _: type[Response]) -> Response:
+        self.settings = {each.name: each.value for each in request.resources[0].configs}
+        return IncrementalAlterConfigsResponse(responses=[])
+
+
+def test_throttle_is_set_when_the_brokers_apply_it() -> None:
+    async def scenario() -> None:
+        moves = {ORDERS: ThrottledMove(sources=(1,), added=(2,))}
+        broker = LateBroker(describes_before_applied=3)
+        await ThrottleAdmin(cast("Cluster", broker)).set(MB, moves)
+        assert broker.describes_left == -1
+        with pytest.raises(GaveUp, match="broker 1 does not apply the throttle after 2 s"):
+            await ThrottleAdmin(cast("Cluster", LateBroker(1000)), timeout_s=2.0).set(MB, moves)
+
+    run_virtually(scenario())

@@ -135,11 +135,14 @@ def test_check_and_run_without_a_cluster_say_so(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["minimal.toml"]
 
 
-def test_missing_file_is_told_without_a_traceback(tmp_path: Path) -> None:
+def test_missing_file_is_reported_without_a_traceback(tmp_path: Path) -> None:
     for name in ("nowhere.toml", "nowhere.py"):
         ended = run(tmp_path, "pipeline", "check", name)
         assert (ended.returncode, ended.stderr) == (1, "")
         assert ended.stdout == f"{name}: No such file or directory\n1 mistake\n"
+        told = json.loads(run(tmp_path, "pipeline", "check", name, "--json").stdout)
+        mistakes = [f"{name}: No such file or directory"]
+        assert told == {"file": name, "is_valid": False, "mistakes": mistakes, "warnings": []}
 
 
 # -- list, status, stop
@@ -168,10 +171,12 @@ def test_running_pipeline_is_listed_shown_and_stopped(tmp_path: Path) -> None:
         ]
         assert shown[-3].split() == ["table", "running", "1234", "1200", "-", "-", "5", "7", "80", "ms"]
         assert shown[-1] == "34 dead letters"
-        told = json.loads(good(tmp_path, "pipeline", "status", "orders", "--json"))
-        assert (told["name"], told["state"], told["pid"]) == ("orders", "running", process.pid)
-        assert told["progress"]["dead_letters"] == 34
-        assert good(tmp_path, "pipeline", "stop", "orders") == "pipeline orders has stopped\n"
+        reported = json.loads(good(tmp_path, "pipeline", "status", "orders", "--json"))
+        assert (reported["name"], reported["state"], reported["pid"]) == ("orders", "running", process.pid)
+        assert reported["progress"]["dead_letters"] == 34
+        (listed,) = json.loads(good(tmp_path, "pipeline", "list", "--json"))
+        assert listed == reported
+        assert json.loads(good(tmp_path, "pipeline", "stop", "orders", "--json")) == {"stopped": "orders"}
         assert process.wait(TIME_LIMIT_S) == 0
     assert good(tmp_path, "pipeline", "list").splitlines()[1].split()[:3] == ["orders", "stopped", "-"]
     assert rejection(tmp_path, "stop", "orders") == "pipeline orders is not running"
@@ -198,8 +203,8 @@ def test_state_directory_may_be_elsewhere(tmp_path: Path) -> None:
 def test_replay_of_what_nobody_knows_is_refused(tmp_path: Path) -> None:
     ended = run(tmp_path, "pipeline", "replay", "ordres")
     assert ended.returncode == 1
-    told = "ordres is neither a file nor the name of a pipeline that has run in pipelines"
-    assert ended.stderr == f"tidelog pipeline replay: {told}\n"
+    shown = "ordres is neither a file nor the name of a pipeline that has run in pipelines"
+    assert ended.stderr == f"tidelog pipeline replay: {shown}\n"
 
 
 # -- the flags

@@ -79,6 +79,24 @@ def test_reading_between_two_times(cli: CommandLine) -> None:
     assert "cannot be combined with --since" in cli.rejection("consume", "hours", "--group", "g", "--since", "1m")
 
 
+def test_an_end_before_the_start_is_refused(cli: CommandLine) -> None:
+    cli.good("produce", "hours", given="a\n")
+    for start in (["--from", "2026-01-31T13:00:00Z"], ["--since", "1m"]):
+        said = cli.rejection("consume", "hours", *start, "--until", "2020-01-31T13:00:00Z")
+        assert said == "the time of --until is before the start; no record is between them"
+
+
+def test_what_was_written_in_json(cli: CommandLine) -> None:
+    ended = cli.run("produce", "counted", "--json", given="a\nb\n")
+    assert (json.loads(ended.out), ended.err) == ({"topic": "counted", "written": 2}, "")
+
+
+def test_a_partition_that_does_not_exist_is_named(cli: CommandLine) -> None:
+    cli.good("topic", "create", "single")
+    said = cli.rejection("produce", "single", "--partition", "7", given="a\n")
+    assert said == "topic single has 1 partition; partition 7 does not exist"
+
+
 def test_several_topics_keys_and_patterns(cli: CommandLine) -> None:
     for name in ("log-a", "log-b", "other"):
         cli.good("produce", name, "--key-separator", ":", given=f"k1:{name} ok\nk2:{name} ERROR\n")

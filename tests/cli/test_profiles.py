@@ -42,6 +42,21 @@ def test_profiles_from_addition_to_removal() -> None:
     assert good("profile", "remove", "prod") == "removed profile prod\n"
 
 
+def test_changes_of_profiles_in_json() -> None:
+    added = json.loads(good("profile", "add", "prod", "--bootstrap", NOBODY, "--json"))
+    assert added == {"name": "prod", "bootstrap": NOBODY, "command_config": None, "is_used": False}
+    assert json.loads(good("profile", "use", "prod", "--json")) == {"is_used": "prod"}
+    asked = tidelog("status")
+    assert asked.returncode == 2
+    assert f"no broker answers at {NOBODY}; profile prod names this cluster" in asked.stderr
+    assert json.loads(good("profile", "remove", "prod", "--json")) == {"removed": "prod"}
+
+
+def test_a_common_reason_is_given_once() -> None:
+    said = rejection("topic", "list", "--bootstrap", f"{NOBODY},127.0.0.1:2")
+    assert said.startswith("tidelog topic list: no broker answers at 127.0.0.1:1, 127.0.0.1:2 (Connection refused); ")
+
+
 def test_mistakes_are_one_sentence() -> None:
     assert "expected HOST:PORT" in rejection("profile", "add", "x", "--bootstrap", "nonsense")
     assert "there is no profile x (there are none yet)" in rejection("profile", "use", "x")

@@ -53,7 +53,7 @@ def test_leaderless_partitions_come_first_with_their_reason() -> None:
     assert len(as_text(view, limit=None)) > 351
 
 
-def test_reason_of_a_replica_is_told_unless_its_broker_is_down() -> None:
+def test_reason_of_a_replica_is_reported_unless_its_broker_is_down() -> None:
     assert not any("slow" in line for line in as_text(cluster(partition("t", 0, in_sync=(1, 2)), down=(3,))))
     assert any("slow" in line for line in as_text(cluster(partition("t", 0, in_sync=(1, 2)))))
 
@@ -64,7 +64,7 @@ def test_leader_that_has_just_died_is_not_called_a_leader() -> None:
     assert problem_lines(cluster(silent)) == ["t-0 has no leader: its leader, broker 1, does not answer."]
 
 
-def test_refused_writes_are_told() -> None:
+def test_refused_writes_are_reported() -> None:
     assert problem_lines(cluster(partition("t", 0, in_sync=(1,)))) == ["t-0 refuses acks=all: fewer than 2 in sync."]
 
 

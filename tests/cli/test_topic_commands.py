@@ -156,7 +156,7 @@ def test_reader_that_leaves_is_met_with_silence(broker: RunningBroker) -> None:
 
 @pytest.mark.parametrize("command", ["topic list", "consume full --from-beginning", "produce full"])
 @pytest.mark.parametrize("where", [">/dev/full", ">&-", "<&-"])
-def test_standard_output_or_input_that_cannot_be_used_is_told_of(
+def test_standard_output_or_input_that_cannot_be_used_is_reported(
     broker: RunningBroker, command: str, where: str
 ) -> None:
     good(broker, "produce", "full", given="something\n")
@@ -191,7 +191,7 @@ def test_names_are_shown_also_where_the_terminal_lacks_their_letters(broker: Run
     assert "gr\\xf6\\xdfe" in listed.stdout
 
 
-def test_what_cannot_be_done_is_told_in_one_sentence(broker: RunningBroker) -> None:
+def test_what_cannot_be_done_is_reported_in_one_sentence(broker: RunningBroker) -> None:
     good(broker, "topic", "create", "taken", "--partitions", "2")
     assert "already exists" in rejection(broker, "topic", "create", "taken")
     assert "foo" in rejection(broker, "topic", "create", "t", "--set", "foo=bar")

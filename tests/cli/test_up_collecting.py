@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import TypeVar
 
-from tidelog.cli.local_cluster.broker_queries import DEBUGGING_CONSUMER, ClusterResponses, Connections, query_cluster
+from tidelog.cli.local_cluster.broker_queries import BrokerQueries, ClusterResponses, query_cluster
 from tidelog.cli.local_cluster.inspection import inspect_remote_cluster
 from tidelog.cli.local_cluster.view import BrokerState, Move
+from tidelog.client.consumer.offsets import DEBUGGING_CONSUMER
 from tidelog.client.network.bootstrap import Address
 from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -51,7 +52,7 @@ def address_of(broker_id: int) -> Address:
     return Address(f"host{broker_id}", 9092)
 
 
-class ScriptedBrokers(Connections):
+class ScriptedBrokers(BrokerQueries):
     """Brokers that hold one partition, each up to its own log end; those without one do not answer."""
 
     suspension = ""

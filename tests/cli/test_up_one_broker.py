@@ -15,6 +15,7 @@ import pytest
 from tests.cli.client import consume, produce
 from tests.cli.local_cluster import LocalCluster, local_cluster
 from tests.cli.process import TIME_LIMIT_S, contents, tidelog
+from tidelog.cli.main import main
 
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 PAUSE_S = 0.02
@@ -242,6 +243,30 @@ def test_directory_of_something_else_is_refused(cluster: LocalCluster) -> None:
     assert [*contents(cluster.data)] == ["thesis.txt"]
 
 
+def test_ctrl_c_while_brokers_start_stops_them(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tidelog.cli.local_cluster.foreground.wait_for_cluster", interrupt)
+    assert main(cluster.up_arguments("--detach")) == 130
+    assert capfd.readouterr().err.splitlines()[0] == "interrupted: stopping the brokers that were started"
+    assert cluster.rejection("down") == f"no broker of {cluster.data} is running"
+
+
+def test_the_life_of_a_cluster_in_json(cluster: LocalCluster) -> None:
+    started = json.loads(cluster.up("--json"))
+    (broker,) = started["brokers"]
+    assert started["bootstrap"] == broker["address"] == cluster.bootstrap
+    assert broker["pid"] == cluster.pid(1)
+    assert json.loads(cluster.run("kill", "1", "--json")) == {"broker": 1, "pid": broker["pid"], "is_restarted": False}
+    assert json.loads(cluster.run("start", "1", "--json")) == {**broker, "pid": cluster.pid(1)}
+    assert json.loads(cluster.run("down", "--json")) == {"data": str(cluster.data), "stopped": [1]}
+    said = cluster.rejection("up", "--json")
+    assert said == "--json needs --detach; in the foreground, `tidelog status --json` shows the cluster"
+
+
 def test_nothing_there_and_nothing_running_are_refused(cluster: LocalCluster) -> None:
     for command in (["down"], ["status"], ["kill", "1"], ["start", "1"]):
         assert "no cluster in" in cluster.rejection(*command)
@@ -253,8 +278,11 @@ def test_nothing_there_and_nothing_running_are_refused(cluster: LocalCluster) ->
 
 def test_nobody_at_the_bootstrap_address_is_refused(cluster: LocalCluster) -> None:
     asked = tidelog("status", "--bootstrap", cluster.bootstrap)
-    sentence = f"tidelog status: no broker answers at {cluster.bootstrap}; check --bootstrap HOST:PORT\n"
-    assert (asked.returncode, asked.stderr) == (1, sentence)
+    hint = "start a cluster with `tidelog up`, or give the address of yours with --bootstrap HOST:PORT"
+    sentence = f"tidelog status: no broker answers at {cluster.bootstrap}; {hint}\n"
+    assert (asked.returncode, asked.stderr, asked.stdout) == (2, sentence, ""), "nothing can be written there"
+    in_json = tidelog("status", "--json", "--bootstrap", cluster.bootstrap)
+    assert (in_json.returncode, json.loads(in_json.stdout)["health"]) == (2, "not_writable")
     mistaken = tidelog("status", "--bootstrap", "nowhere")
     assert mistaken.returncode == 1
     assert "expected HOST:PORT" in mistaken.stderr

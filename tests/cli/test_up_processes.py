@@ -16,9 +16,9 @@ import pytest
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.commands import down, kill_broker
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.detached_processes import reap, start_detached, wait_until_gone
 from tidelog.cli.local_cluster.foreground import StopSignals, stop_brokers
 from tidelog.cli.local_cluster.plan import Plan
-from tidelog.cli.local_cluster.processes import reap, start_detached, wait_until_gone
 from tidelog.cli.local_command import run_command
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running, is_stopped, send
 
@@ -53,7 +53,7 @@ def test_process_with_a_reused_id_is_left_alone(sleeper: "subprocess.Popen[bytes
     assert is_running(found)
 
 
-def test_paused_process_is_told_from_a_running_one(sleeper: "subprocess.Popen[bytes]") -> None:
+def test_paused_process_is_distinguished_from_a_running_one(sleeper: "subprocess.Popen[bytes]") -> None:
     identity = identity_of(sleeper.pid)
     assert identity is not None
     assert not is_stopped(identity)
@@ -82,7 +82,7 @@ def test_cluster_of_another_user_is_left_alone_in_one_sentence(
     monkeypatch.setattr(signal, "pidfd_send_signal", deny)
     owner = pwd.getpwuid(os.getuid()).pw_name
     with pytest.raises(CommandError) as rejected:
-        command(argparse.Namespace(data=str(tmp_path), broker=1))
+        command(argparse.Namespace(data=str(tmp_path), broker=1, json=False))
     assert str(rejected.value) == (
         f"process {sleeper.pid} belongs to user {owner}; run the command as {owner}, or with sudo"
     )
@@ -127,7 +127,7 @@ def test_large_log_is_put_aside_at_the_next_start(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "broker-1.log").read_text() == ""
 
 
-def test_exit_codes_of_ended_children_are_told_once(tmp_path: Path) -> None:
+def test_exit_codes_of_ended_children_are_reported_once(tmp_path: Path) -> None:
     identity = start_detached(["-c", "raise SystemExit(3)"], tmp_path / "log")
     os.waitid(os.P_PID, identity.pid, os.WEXITED | os.WNOWAIT)
     assert reap()[identity.pid] == 3

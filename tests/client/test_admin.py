@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.server.harness import World
+from tests.server.harness import Harness
 from tidelog.client.admin.admin import Admin, own_settings
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.in_flight import ConnectionLost
@@ -20,10 +20,10 @@ ADDRESS = Address("127.0.0.1", 9092)
 
 def with_admin(scenario: Callable[[Admin], Awaitable[None]], *bootstrap: Address) -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         async with (
-            world.broker(),
-            Cluster(world.network, bootstrap or [ADDRESS], SeededRandomness(1)) as cluster,
+            harness.broker(),
+            Cluster(harness.network, bootstrap or [ADDRESS], SeededRandomness(1)) as cluster,
         ):
             await scenario(Admin(cluster, timeout_s=5.0))
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from tests.client.scripted_broker import HOST, PORT, VERSIONS, Script, ScriptedBroker, answer, open_connection
-from tests.server.harness import World, batch_of, fetch_request, produce_request
+from tests.server.harness import Harness, batch_of, fetch_request, produce_request
 from tidelog.client.network.connection import ClientConnection, ConnectionLost
 from tidelog.errors import UnsupportedVersion
 from tidelog.protocol.errors import UnencodableMessage
@@ -31,13 +31,13 @@ def with_script(script: Script, scenario: Callable[[ClientConnection, ScriptedBr
     run_virtually(main())
 
 
-def with_connection(scenario: Callable[[World, ClientConnection], Awaitable[None]]) -> None:
+def with_connection(scenario: Callable[[Harness, ClientConnection], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker():
-            connection = await ClientConnection.open(world.network, HOST, PORT, "test")
-            await (await world.connect()).create_topic("t")
-            await scenario(world, connection)
+        harness = Harness()
+        async with harness.broker():
+            connection = await ClientConnection.open(harness.network, HOST, PORT, "test")
+            await (await harness.connect()).create_topic("t")
+            await scenario(harness, connection)
             connection.close()
             await asyncio.sleep(0)
 
@@ -190,7 +190,7 @@ def test_request_sent_on_an_answer_leaves_with_the_wake_up() -> None:
 
 
 def test_records_are_views_into_the_frame_unless_the_answer_is_kept() -> None:
-    async def scenario(world: World, connection: ClientConnection) -> None:
+    async def scenario(harness: Harness, connection: ClientConnection) -> None:
         batch = batch_of(b"x" * 100_000)
         await connection.ask(produce_request("t", batch), ProduceResponse, version=9)
         memory: list[object] = []
@@ -219,7 +219,7 @@ def test_records_are_views_into_the_frame_unless_the_answer_is_kept() -> None:
 
 
 def test_produce_without_acknowledgement_is_not_waited_for() -> None:
-    async def scenario(world: World, connection: ClientConnection) -> None:
+    async def scenario(harness: Harness, connection: ClientConnection) -> None:
         connection.send_without_answer(produce_request("t", batch_of(b"quiet"), acks=0), version=9)
         assert connection.requests_in_flight == 0
         response = await connection.ask(fetch_request("t", 0), FetchResponse, version=12)
@@ -370,7 +370,7 @@ def test_request_and_answer_leave_no_garbage() -> None:
 
 
 def test_versions_can_be_asked_for_later_too() -> None:
-    async def scenario(world: World, connection: ClientConnection) -> None:
+    async def scenario(harness: Harness, connection: ClientConnection) -> None:
         request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
         assert (await connection.ask(request, ApiVersionsResponse)).error_code == 0
 
@@ -378,7 +378,7 @@ def test_versions_can_be_asked_for_later_too() -> None:
 
 
 def test_produce_is_spoken_in_a_version_that_is_served() -> None:
-    async def scenario(world: World, connection: ClientConnection) -> None:
+    async def scenario(harness: Harness, connection: ClientConnection) -> None:
         assert connection.version_of(ProduceRequest) == ProduceRequest.__versions__.last
 
     with_connection(scenario)

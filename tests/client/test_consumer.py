@@ -8,7 +8,7 @@ import pytest
 from tests.allocations import allocations
 from tests.client.fake_cluster import TOPIC, FakeCluster, with_cluster
 from tests.client.test_producer import ADDRESS, virtual_clock
-from tests.server.harness import World, batch_of
+from tests.server.harness import Harness, batch_of
 from tidelog.client.admin.admin import Admin
 from tidelog.client.consumer.consumer import (
     BEGINNING,
@@ -41,11 +41,11 @@ DEFAULTS = ConsumerSettings()
 
 def with_broker(scenario: Callable[[Cluster, Producer, Consumer], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         async with (
-            world.broker(),
-            Cluster(world.network, [ADDRESS], SeededRandomness(1)) as cluster,
-            Producer(cluster, world.clock) as producer,
+            harness.broker(),
+            Cluster(harness.network, [ADDRESS], SeededRandomness(1)) as cluster,
+            Producer(cluster, harness.clock) as producer,
             Consumer(cluster) as consumer,
         ):
             await Admin(cluster).create_topic(TOPIC, partitions=2)
@@ -107,7 +107,7 @@ def test_everything_is_read_from_the_beginning_and_then_what_comes() -> None:
     with_broker(scenario)
 
 
-def test_reading_starts_where_it_is_told_to() -> None:
+def test_reading_starts_where_the_options_say() -> None:
     async def scenario(cluster: Cluster, producer: Producer, consumer: Consumer) -> None:
         for number in range(10):
             await producer.send(TOPIC, b"%d" % number, partition=0, timestamp_ms=EPOCH_MS + number * 10)
@@ -147,7 +147,7 @@ def test_partitions_are_read_together() -> None:
     with_broker(scenario)
 
 
-def test_partition_or_topic_that_does_not_exist_is_told_of() -> None:
+def test_partition_or_topic_that_does_not_exist_is_reported() -> None:
     async def scenario(cluster: Cluster, producer: Producer, consumer: Consumer) -> None:
         with pytest.raises(GaveUp, match="t-7 does not exist"):
             await consumer.assign({TopicPartition(TOPIC, 7): BEGINNING})
@@ -182,7 +182,7 @@ def test_reading_follows_the_leader_without_loss_or_repetition() -> None:
         assert await reading == [b"%02d" % number for number in range(60)]
         requests = [request for broker in fakes.brokers.values() for request in broker.seen(FetchRequest)]
         epochs = {wanted.current_leader_epoch for request in requests for wanted in fetched_partitions(request)}
-        assert {0, 3} <= epochs <= {0, 1, 2, 3}  # a deposed leader is told that it is
+        assert {0, 3} <= epochs <= {0, 1, 2, 3}  # a deposed leader learns that it is
 
     with_fakes(scenario)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.fake_cluster import TOPIC, FakeCluster, headers_of, with_cluster
 from tests.client.test_producer import ADDRESS
-from tests.server.harness import World
+from tests.server.harness import Harness
 from tests.simulation.scenario import TOPIC as SIMULATED_TOPIC
 from tests.simulation.scenario import create_topic, read_all, simulate, stored
 from tidelog.client.admin.admin import Admin
@@ -54,15 +54,15 @@ def with_fakes(
 
 def test_batches_reach_a_broker_as_they_were_encoded() -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(), Cluster(world.network, [ADDRESS], SeededRandomness(1)) as cluster:
+        harness = Harness()
+        async with harness.broker(), Cluster(harness.network, [ADDRESS], SeededRandomness(1)) as cluster:
             await Admin(cluster).create_topic(TOPIC, partitions=2)
             async with BatchProducer(cluster) as producer:
                 for codec in Codec:
                     await producer.send(FIRST, encoded(b"a", b"b", compression=codec))
                 await producer.send(TopicPartition(TOPIC, 1), encoded(b"c"))
             assert producer.acknowledged_records == 2 * len(Codec) + 1
-            client = await world.connect()
+            client = await harness.connect()
             assert await client.values(TOPIC) == [b"a", b"b"] * len(Codec)
             assert await client.values(TOPIC, partition=1) == [b"c"]
 
@@ -188,7 +188,7 @@ def test_sending_waits_for_room() -> None:
 
 def test_unknown_partition_and_absent_leader_are_errors() -> None:
     async def scenario(fakes: FakeCluster, producer: BatchProducer) -> None:
-        with pytest.raises(NoSuchPartition, match="topic t has 1 partitions; partition 3 does not exist"):
+        with pytest.raises(NoSuchPartition, match="topic t has 1 partition; partition 3 does not exist"):
             await producer.send(TopicPartition(TOPIC, 3), encoded(b"a"))
         fakes.partitions[0].leader = 9
         await producer.send(FIRST, encoded(b"a", b"b"))

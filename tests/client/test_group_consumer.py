@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from tests.client.test_producer import ADDRESS
-from tests.server.harness import World
+from tests.server.harness import Harness
 from tidelog.client.admin.admin import Admin
 from tidelog.client.admin.group_admin import GroupAdmin
 from tidelog.client.consumer.consumer import BEGINNING, ConsumerSettings
@@ -39,14 +39,14 @@ def settings(request: pytest.FixtureRequest) -> GroupConsumerSettings:
 
 def with_broker(scenario: Scenario, settings: GroupConsumerSettings) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(), Cluster(world.network, [ADDRESS], SeededRandomness(1)) as cluster:
+        harness = Harness()
+        async with harness.broker(), Cluster(harness.network, [ADDRESS], SeededRandomness(1)) as cluster:
             await Admin(cluster).create_topic(TOPIC, partitions=len(PARTITIONS))
-            async with Producer(cluster, world.clock) as producer:
+            async with Producer(cluster, harness.clock) as producer:
                 for number in range(40):
                     await producer.send(TOPIC, b"%d" % number, partition=number % len(PARTITIONS))
             async with asyncio.timeout(600):
-                await scenario(cluster, world.clock, settings)
+                await scenario(cluster, harness.clock, settings)
 
     run_virtually(main())
 
@@ -266,7 +266,7 @@ def test_a_static_member_that_comes_back_has_its_partitions_and_moves_nobody(set
     with_broker(scenario, settings)
 
 
-def test_of_two_with_the_same_instance_id_one_is_told(settings: GroupConsumerSettings) -> None:
+def test_of_two_with_the_same_instance_id_one_gets_an_error(settings: GroupConsumerSettings) -> None:
     """In a consumer group whoever comes, in a classic group whoever was there."""
 
     async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:

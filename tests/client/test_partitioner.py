@@ -33,7 +33,7 @@ def topic(leaders: dict[int, int]) -> TopicMetadata:
     return TopicMetadata("t", ZERO_UUID, False, partitions)
 
 
-def test_records_without_key_stay_until_told_to_move_on() -> None:
+def test_records_without_key_stay_until_they_are_switched() -> None:
     sticky = StickyPartitions(SeededRandomness(1))
     all_led = topic({0: 1, 1: 1, 2: 1})
     first = sticky.choose(all_led)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.client.fake_cluster import TOPIC, FakeCluster, headers_of, with_cluster
-from tests.server.harness import World
+from tests.server.harness import Harness
 from tidelog.client.admin.admin import Admin
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.in_flight import ConnectionLost
@@ -35,16 +35,16 @@ def virtual_clock() -> VirtualClock:
 
 
 def with_producer(
-    scenario: Callable[[World, Admin, Producer], Awaitable[None]], settings: ProducerSettings = DEFAULTS
+    scenario: Callable[[Harness, Admin, Producer], Awaitable[None]], settings: ProducerSettings = DEFAULTS
 ) -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         async with (
-            world.broker(),
-            Cluster(world.network, [ADDRESS], SeededRandomness(1)) as cluster,
-            Producer(cluster, world.clock, settings) as producer,
+            harness.broker(),
+            Cluster(harness.network, [ADDRESS], SeededRandomness(1)) as cluster,
+            Producer(cluster, harness.clock, settings) as producer,
         ):
-            await scenario(world, Admin(cluster), producer)
+            await scenario(harness, Admin(cluster), producer)
 
     run_virtually(main())
 
@@ -65,7 +65,7 @@ def with_fakes(
 
 
 def test_record_is_acknowledged_with_its_place() -> None:
-    async def scenario(world: World, admin: Admin, producer: Producer) -> None:
+    async def scenario(harness: Harness, admin: Admin, producer: Producer) -> None:
         await admin.create_topic("orders", partitions=3)
         first = await producer.send("orders", b"one", partition=2, timestamp_ms=EPOCH_MS)
         assert first == ("orders", 2, 0, EPOCH_MS)
@@ -74,7 +74,7 @@ def test_record_is_acknowledged_with_its_place() -> None:
             "orders", b"three", key=b"customer-7", headers=(("source", b"web"), ("none", None))
         )
         assert by_key.partition == partition_of_key(b"customer-7", 3)
-        client = await world.connect()
+        client = await harness.connect()
         assert await client.values("orders", partition=2) == [b"one", b"two"] + (
             [b"three"] if by_key.partition == 2 else []
         )
@@ -83,20 +83,20 @@ def test_record_is_acknowledged_with_its_place() -> None:
 
 
 def test_records_sent_together_share_batches_and_keep_their_order() -> None:
-    async def scenario(world: World, admin: Admin, producer: Producer) -> None:
+    async def scenario(harness: Harness, admin: Admin, producer: Producer) -> None:
         await admin.create_topic("orders", partitions=1)
         values = [b"%06d" % number for number in range(2000)]
         for value in values:
             await producer.enqueue("orders", value)
         await producer.flush()
         assert producer.acknowledged_records == 2000
-        assert await (await world.connect()).values("orders") == values
+        assert await (await harness.connect()).values("orders") == values
 
     with_producer(scenario, DEFAULTS._replace(batch_bytes=10_000, compression=Codec.ZSTD))
 
 
 def test_full_batch_sends_records_without_key_to_another_partition() -> None:
-    async def scenario(world: World, admin: Admin, producer: Producer) -> None:
+    async def scenario(harness: Harness, admin: Admin, producer: Producer) -> None:
         await admin.create_topic("orders", partitions=4)
         deliveries = [await producer.enqueue("orders", b"x" * 100) for _ in range(400)]
         places = [(await delivery).partition for delivery in deliveries]
@@ -108,14 +108,14 @@ def test_full_batch_sends_records_without_key_to_another_partition() -> None:
 
 
 def test_topic_is_created_by_its_first_record() -> None:
-    async def scenario(world: World, admin: Admin, producer: Producer) -> None:
+    async def scenario(harness: Harness, admin: Admin, producer: Producer) -> None:
         assert (await producer.send("fresh", b"hello")).offset == 0
 
     with_producer(scenario)
 
 
 def test_topic_that_may_not_be_created_is_given_up() -> None:
-    async def scenario(world: World, admin: Admin, producer: Producer) -> None:
+    async def scenario(harness: Harness, admin: Admin, producer: Producer) -> None:
         with pytest.raises(GaveUp, match="looking for topic fresh: gave up after 3 s"):
             await producer.send("fresh", b"hello")
 
@@ -123,7 +123,7 @@ def test_topic_that_may_not_be_created_is_given_up() -> None:
 
 
 def test_partition_that_does_not_exist_is_refused_at_once() -> None:
-    async def scenario(world: World, admin: Admin, producer: Producer) -> None:
+    async def scenario(harness: Harness, admin: Admin, producer: Producer) -> None:
         await admin.create_topic("orders", partitions=3)
         with pytest.raises(NoSuchPartition, match="orders has 3 partitions; partition 3 does not exist"):
             await producer.send("orders", b"x", partition=3)
@@ -133,17 +133,17 @@ def test_partition_that_does_not_exist_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_fewer_acknowledgements_on_request(acks: int) -> None:
-    async def scenario(world: World, admin: Admin, producer: Producer) -> None:
+    async def scenario(harness: Harness, admin: Admin, producer: Producer) -> None:
         await admin.create_topic("orders", partitions=1)
         written = await producer.send("orders", b"quick")
         assert written.offset == (-1 if acks == 0 else 0)
-        assert await (await world.connect()).values("orders") == [b"quick"]
+        assert await (await harness.connect()).values("orders") == [b"quick"]
 
     with_producer(scenario, DEFAULTS._replace(acks=acks))
 
 
 def test_record_that_the_topic_refuses_fails_alone() -> None:
-    async def scenario(world: World, admin: Admin, producer: Producer) -> None:
+    async def scenario(harness: Harness, admin: Admin, producer: Producer) -> None:
         await admin.create_topic("small", partitions=1, settings={"max.message.bytes": "1000"})
         with pytest.raises(MessageTooLarge):
             await producer.send("small", b"x" * 2000)
@@ -156,35 +156,35 @@ def test_record_that_the_topic_refuses_fails_alone() -> None:
 
 
 def test_batch_above_the_limit_of_the_topic_is_divided() -> None:
-    async def scenario(world: World, admin: Admin, producer: Producer) -> None:
+    async def scenario(harness: Harness, admin: Admin, producer: Producer) -> None:
         await admin.create_topic("small", partitions=1, settings={"max.message.bytes": "1000"})
         values = [b"%0100d" % number for number in range(50)]
         deliveries = [await producer.enqueue("small", value) for value in values]
         assert [(await delivery).offset for delivery in deliveries] == list(range(50))
         assert (await producer.send("small", b"after")).offset == 50
-        assert await (await world.connect()).values("small") == [*values, b"after"]
+        assert await (await harness.connect()).values("small") == [*values, b"after"]
 
     with_producer(scenario)
 
 
 def test_broker_that_restarts_meanwhile_has_everything_once_and_in_order() -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         values = [b"%04d" % number for number in range(300)]
-        async with Cluster(world.network, [ADDRESS], SeededRandomness(1)) as cluster:
-            broker = await world.start()
+        async with Cluster(harness.network, [ADDRESS], SeededRandomness(1)) as cluster:
+            broker = await harness.start()
             await Admin(cluster).create_topic("orders", partitions=1)
-            async with Producer(cluster, world.clock, DEFAULTS) as producer:
+            async with Producer(cluster, harness.clock, DEFAULTS) as producer:
                 for number, value in enumerate(values):
                     await producer.enqueue("orders", value)
                     if number % 100 == 50:
                         await broker.stop()
-                        restarted = asyncio.create_task(world.start())
+                        restarted = asyncio.create_task(harness.start())
                         await asyncio.sleep(0.01)
                         broker = await restarted
                     await asyncio.sleep(0.002)
                 await producer.flush()
-            assert await (await world.connect()).values("orders") == values
+            assert await (await harness.connect()).values("orders") == values
             await broker.stop()
 
     run_virtually(main())
@@ -295,7 +295,7 @@ def test_batch_that_may_be_written_is_not_written_again_in_halves() -> None:
     with_fakes(scenario, DEFAULTS._replace(linger_s=0.1))
 
 
-def test_acknowledged_records_that_are_gone_are_told_of() -> None:
+def test_acknowledged_records_that_are_gone_are_reported() -> None:
     async def scenario(fakes: FakeCluster, producer: Producer) -> None:
         await producer.send(TOPIC, b"a")
         await producer.send(TOPIC, b"b")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.fake_cluster import EMPTY_FETCH_S, TOPIC, FakeCluster, with_cluster
 from tests.client.test_producer import ADDRESS
-from tests.server.harness import Client, World, batch_of
+from tests.server.harness import Client, Harness, batch_of
 from tests.simulation.scenario import TOPIC as SIMULATED_TOPIC
 from tests.simulation.scenario import create_topic, produce, simulate, stored
 from tidelog.client.admin.admin import Admin
@@ -39,12 +39,12 @@ SMALL = RangeSettings(max_bytes=100)
 """One batch in an answer."""
 
 
-def with_broker(scenario: Callable[[World, Cluster, Client], Awaitable[None]]) -> None:
+def with_broker(scenario: Callable[[Harness, Cluster, Client], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(), Cluster(world.network, [ADDRESS], SeededRandomness(1)) as cluster:
+        harness = Harness()
+        async with harness.broker(), Cluster(harness.network, [ADDRESS], SeededRandomness(1)) as cluster:
             await Admin(cluster).create_topic(TOPIC, partitions=1)
-            await scenario(world, cluster, await world.connect())
+            await scenario(harness, cluster, await harness.connect())
 
     run_virtually(main())
 
@@ -115,7 +115,7 @@ def test_walk_refuses_what_is_no_batch() -> None:
 
 
 def test_range_is_read_whole_and_nothing_beside_it() -> None:
-    async def scenario(world: World, cluster: Cluster, client: Client) -> None:
+    async def scenario(harness: Harness, cluster: Cluster, client: Client) -> None:
         for number in range(0, 20, 2):
             await client.produce(TOPIC, b"%d" % number, b"%d" % (number + 1))
         assert await read(cluster, 0, 20) == [b"%d" % number for number in range(20)]
@@ -127,7 +127,7 @@ def test_range_is_read_whole_and_nothing_beside_it() -> None:
 
 
 def test_answers_are_cut_to_whole_batches_that_begin_before_the_end() -> None:
-    async def scenario(world: World, cluster: Cluster, client: Client) -> None:
+    async def scenario(harness: Harness, cluster: Cluster, client: Client) -> None:
         for _ in range(4):
             await client.produce(TOPIC, b"a", b"b")
         async with RangeReader(cluster, FIRST, 1, 5) as reader:
@@ -143,7 +143,7 @@ def test_answers_are_cut_to_whole_batches_that_begin_before_the_end() -> None:
 
 
 def test_batch_larger_than_a_fetch_comes_whole() -> None:
-    async def scenario(world: World, cluster: Cluster, client: Client) -> None:
+    async def scenario(harness: Harness, cluster: Cluster, client: Client) -> None:
         large = b"x" * 50_000
         await client.produce(TOPIC, large)
         await client.produce(TOPIC, b"after")
@@ -153,7 +153,7 @@ def test_batch_larger_than_a_fetch_comes_whole() -> None:
 
 
 def test_range_before_or_beyond_the_log_tells_where_that_begins_and_ends() -> None:
-    async def scenario(world: World, cluster: Cluster, client: Client) -> None:
+    async def scenario(harness: Harness, cluster: Cluster, client: Client) -> None:
         await client.produce(TOPIC, b"a", b"b", b"c")
         with pytest.raises(OffsetsGone, match=r"offsets 7 to 9 .* begins at 0 and ends at 3") as gone:
             await read(cluster, 7, 9)
@@ -165,7 +165,7 @@ def test_range_before_or_beyond_the_log_tells_where_that_begins_and_ends() -> No
 
 
 def test_topic_made_again_is_noticed() -> None:
-    async def scenario(world: World, cluster: Cluster, client: Client) -> None:
+    async def scenario(harness: Harness, cluster: Cluster, client: Client) -> None:
         admin = Admin(cluster)
         for _ in range(4):
             await client.produce(TOPIC, b"old")
@@ -173,7 +173,7 @@ def test_topic_made_again_is_noticed() -> None:
         assert await read(cluster, 0, 4, topic_id=old) == [b"old"] * 4
         async with RangeReader(cluster, FIRST, 0, 4, SMALL) as reader:
             await anext(reader)
-            async with Cluster(world.network, [ADDRESS], SeededRandomness(2)) as other:
+            async with Cluster(harness.network, [ADDRESS], SeededRandomness(2)) as other:
                 await Admin(other).delete_topic(TOPIC)
                 await Admin(other).create_topic(TOPIC, partitions=1)
             await client.produce(TOPIC, *[b"new"] * 4)
@@ -187,10 +187,10 @@ def test_topic_made_again_is_noticed() -> None:
 
 
 def test_what_a_process_remembers_of_a_topic_made_again_does_not_count() -> None:
-    async def scenario(world: World, cluster: Cluster, client: Client) -> None:
+    async def scenario(harness: Harness, cluster: Cluster, client: Client) -> None:
         await client.produce(TOPIC, b"old")
         assert await read(cluster, 0, 1) == [b"old"]
-        async with Cluster(world.network, [ADDRESS], SeededRandomness(2)) as other:
+        async with Cluster(harness.network, [ADDRESS], SeededRandomness(2)) as other:
             await Admin(other).delete_topic(TOPIC)
             await Admin(other).create_topic(TOPIC, partitions=1)
             new = (await Admin(other).describe_topic(TOPIC)).topic_id
@@ -201,7 +201,7 @@ def test_what_a_process_remembers_of_a_topic_made_again_does_not_count() -> None
 
 
 def test_topic_that_stays_away_is_an_error_soon() -> None:
-    async def scenario(world: World, cluster: Cluster, client: Client) -> None:
+    async def scenario(harness: Harness, cluster: Cluster, client: Client) -> None:
         started = asyncio.get_running_loop().time()
         with pytest.raises(UnknownTopicOrPartition, match="topic nowhere does not exist"):
             await read(cluster, 0, 1, key=TopicPartition("nowhere", 0))
@@ -391,7 +391,7 @@ def test_next_fetch_is_under_way_while_the_caller_works_and_no_more() -> None:
 
 
 def test_slow_caller_is_waited_for() -> None:
-    async def scenario(world: World, cluster: Cluster, client: Client) -> None:
+    async def scenario(harness: Harness, cluster: Cluster, client: Client) -> None:
         for number in range(10):
             await client.produce(TOPIC, b"%d" % number)
         async with RangeReader(cluster, FIRST, 0, 10, SMALL) as reader:

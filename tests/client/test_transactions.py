@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.client.test_producer import ADDRESS
-from tests.server.harness import World, batch_of
+from tests.server.harness import Harness, batch_of
 from tidelog.client.admin.admin import Admin
 from tidelog.client.admin.group_admin import GroupAdmin
 from tidelog.client.admin.transaction_admin import TransactionAdmin
@@ -43,10 +43,10 @@ Scenario = Callable[[Cluster, Clock], Awaitable[None]]
 
 def with_broker(scenario: Scenario) -> None:
     async def main() -> None:
-        world = World()
-        async with world.broker(), Cluster(world.network, [ADDRESS], SeededRandomness(1)) as cluster:
+        harness = Harness()
+        async with harness.broker(), Cluster(harness.network, [ADDRESS], SeededRandomness(1)) as cluster:
             await Admin(cluster).create_topic(TOPIC, partitions=2)
-            await scenario(cluster, world.clock)
+            await scenario(cluster, harness.clock)
 
     run_virtually(main())
 

@@ -111,7 +111,7 @@ class ProducerOptions:
 
 @dataclass(slots=True)
 class WriterReport:
-    """What a writer that went on through a restart was told."""
+    """Acknowledgements and errors of a writer that went on through a restart."""
 
     sent: list[bytes] = field(default_factory=list)
     acknowledged: list[bytes] = field(default_factory=list)

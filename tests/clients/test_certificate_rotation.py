@@ -86,10 +86,10 @@ class Load:
         self.acknowledged: list[bytes] = []
         self.consumed: list[bytes] = []
         self.written_by_others = 0
-        told: dict[str, Any] = {"error_cb": self._on_error, "log_level": 0}
-        self._producer = Producer({**settings, **told, "acks": "all", "linger.ms": 5})
+        common: dict[str, Any] = {"error_cb": self._on_error, "log_level": 0}
+        self._producer = Producer({**settings, **common, "acks": "all", "linger.ms": 5})
         reading = {"group.id": "g", "auto.offset.reset": "earliest"}
-        self._consumer = Consumer({**settings, **told, **reading})
+        self._consumer = Consumer({**settings, **common, **reading})
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=each) for each in (self._write, self._read)]
 

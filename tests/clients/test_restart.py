@@ -95,7 +95,7 @@ class Observer:
 def write_through(
     clients: Clients, name: str, broker: BrokerProcess, restart: Callable[[BrokerProcess], None], *, idempotent: bool
 ) -> tuple[WriterReport, list[bytes]]:
-    """Restarts the broker under a writer; returns what the writer was told and what is in the log."""
+    """Restarts the broker under a writer; returns the acknowledgements of the writer and what is in the log."""
     topic = Workbench(clients.helper, clients.helper, broker).new_topic()
     writer = clients.get(name).open_writer(topic, idempotent=idempotent)
     try:

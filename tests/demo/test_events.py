@@ -40,11 +40,11 @@ def test_every_damage_makes_an_order_that_its_schema_does_not_take() -> None:
 
 
 def test_last_totals_of_a_product_count() -> None:
-    def told(orders: int, revenue: str) -> ConsumedRecord:
+    def written(orders: int, revenue: str) -> ConsumedRecord:
         value = f'{{"product":"teapot","orders":{orders},"pieces":{orders},"revenue":{revenue}}}'
         return ConsumedRecord("orders.totals", 0, orders, 0, b"teapot", value.encode())
 
-    assert latest_totals([told(1, "27.25"), told(2, "54.50")]) == {"teapot": Totals(2, 2, Decimal("54.50"))}
+    assert latest_totals([written(1, "27.25"), written(2, "54.50")]) == {"teapot": Totals(2, 2, Decimal("54.50"))}
 
 
 def test_dead_letter_that_was_written_twice_counts_once() -> None:
@@ -58,11 +58,11 @@ def test_dead_letter_that_was_written_twice_counts_once() -> None:
 def test_progress_is_that_of_the_query_furthest_behind() -> None:
     lags = [{"topic": "orders", "partition": number, "position": 40, "lag": 0} for number in range(2)]
     behind = [{"topic": "orders", "partition": 0, "position": 30, "lag": 10}]
-    told = {
+    written = {
         "dead_letters": 3,
         "queries": [{"name": "table", "rows_out": 77, "lags": lags}, {"name": "totals", "rows_out": 7, "lags": behind}],
     }
-    progress = progress_of(told, "table", "orders")
+    progress = progress_of(written, "table", "orders")
     assert progress == Progress(77, 3, {"table": 80, "totals": 30})
     assert progress.unread(80) == 50
     assert Progress().unread(80) == 80

@@ -1,4 +1,4 @@
-"""Brokers as processes of their own, three unless told otherwise; roads to each other and the store can be cut."""
+"""Brokers as processes of their own, three by default; roads to each other and the store can be cut."""
 
 import os
 import signal
@@ -135,7 +135,7 @@ class Cluster:
     # -- processes
 
     def start(self, broker_ids: Iterable[int] | None = None) -> None:
-        """All of them, unless told which."""
+        """All of them by default."""
         started = [self.brokers[broker_id] for broker_id in (self.brokers if broker_ids is None else broker_ids)]
         for broker in started:
             broker.start()

@@ -8,7 +8,7 @@ PACE_S = 0.005
 
 
 class Feeder:
-    """Hands numbered records to a writer in a thread of its own until told to stop."""
+    """Hands numbered records to a writer in a thread of its own until it is stopped."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer

@@ -13,7 +13,7 @@ VALUES = [b"0:0", b"0:1", b"0:2"]
 
 
 def writer_of(*values: bytes) -> IdempotentWriter:
-    """One that was told that each of the values is at its place."""
+    """A history in which each value was acknowledged at its place."""
     writer = IdempotentWriter(NOWHERE, "tides", 1)
     writer.sent[0] = list(values)
     writer.acknowledged[0] = [Acknowledgement(value, offset, 0.0) for offset, value in enumerate(values)]

@@ -1,4 +1,4 @@
-"""Brokers are stopped and started again one after the other under load: no client is told of an error."""
+"""Brokers are stopped and started again one after the other under load: no client gets an error."""
 
 import gc
 from collections.abc import Callable

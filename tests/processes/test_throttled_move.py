@@ -87,7 +87,7 @@ async def write(connection: ClientConnection, size: int) -> float:
         while True:
             response = await connection.ask(request, ProduceResponse, timeout_s=30.0, version=12)
             error_code = response.responses[0].partition_responses[0].error_code
-            if error_code != UnknownTopicOrPartition.code:  # the controller may not have told the new leader yet
+            if error_code != UnknownTopicOrPartition.code:  # the new leader may not know yet
                 break
             await asyncio.sleep(0.05)
     assert error_code == NO_ERROR, response

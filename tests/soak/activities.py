@@ -94,7 +94,7 @@ class StreamReader(Activity):
 
 
 class TransactionWriter(Activity):
-    """Transactions of a few records, each fourth one aborted; what is committed is told to the reader."""
+    """Transactions of a few records, each fourth one aborted; the reader learns what is committed."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         super().__init__("transactions")

@@ -39,14 +39,14 @@ class Latencies:
 
 
 class Activity(ABC):
-    """Steps, one after the other, until it is told to end."""
+    """Steps, one after the other, until it has to end."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.done: Counter[str] = Counter()
         """How many of what."""
         self.errors: Counter[str] = Counter()
-        """What clients were told though nothing was broken."""
+        """Errors that clients got though nothing was broken."""
         self.known_races = 0
         self.problems: list[str] = []
         """What must never be."""

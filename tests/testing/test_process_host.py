@@ -56,7 +56,7 @@ def test_functions_run_in_the_process_of_the_test(kafka: Cluster) -> None:
     assert processes == [os.getpid()] * 2
 
 
-def test_a_function_that_fails_is_told_by_the_next_call(kafka: Cluster) -> None:
+def test_a_function_that_fails_is_reported_by_the_next_call(kafka: Cluster) -> None:
     def choose(request: RecordedRequest) -> str | None:
         raise RuntimeError("a bug in the test")
 

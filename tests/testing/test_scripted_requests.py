@@ -118,7 +118,7 @@ def test_a_function_decides(kafka: Cluster) -> None:
     assert seen[0].partitions == (("tides", 0),)
 
 
-def test_a_function_that_fails_is_told_by_the_next_call(kafka: Cluster) -> None:
+def test_a_function_that_fails_is_reported_by_the_next_call(kafka: Cluster) -> None:
     def choose(request: RecordedRequest) -> str | None:
         raise RuntimeError("a bug in the test")
 

@@ -5,12 +5,12 @@ import argparse
 from tidelog.cli.client_command import add_client_options, add_json_option, client_command, name_option
 
 DESCRIPTION = """\
-Rules that allow or deny principals an operation on topics, groups, transactional ids or the cluster. A rule that denies
-wins over all that allow. They need a broker with an authorizer (authorizer.class.name).
+Rules that allow or deny a principal an operation on topics, groups, transactional ids or the cluster. A rule that
+denies wins over all that allow. Rules need brokers with an authorizer (authorizer.class.name).
 """
 EPILOG = """\
   tidelog acl add alice read,describe topic orders      for one topic; `*` is all
-  tidelog acl add alice read group readers- --prefix    for all groups whose names begin so
+  tidelog acl add alice read group readers- --prefix    for all groups whose names begin with this
   tidelog acl add bob write topic orders --deny
   tidelog acl add broker-1 clusteraction cluster
   tidelog acl list --principal alice
@@ -35,7 +35,7 @@ OPERATIONS = (
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "acl",
-        help="allow and deny principals what they do, and explain what they may do",
+        help="rules that allow and deny access: add, list, remove, explain",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -45,10 +45,14 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         default=[],
         help="compacted topics, where gaps are expected; needed if there is no cleaner-offset-checkpoint",
     )
-    parser.add_argument("--master", metavar="M", help="Spark master URL (local[*])")
+    parser.add_argument("--master", metavar="M", help="Spark master URL (default: local[*])")
     parser.add_argument("--no-keys", action="store_true", help="do not decode records to count keys")
     parser.add_argument(
-        "--hot-keys", metavar="N", type=int, default=10, help="number of most frequent keys to list (%(default)s)"
+        "--hot-keys",
+        metavar="N",
+        type=int,
+        default=10,
+        help="number of most frequent keys to list (default: %(default)s)",
     )
     parser.set_defaults(run=run)
 

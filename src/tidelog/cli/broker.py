@@ -31,15 +31,23 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--log-level",
         default="info",
         choices=["debug", "info", "warning", "error"],
-        help="lowest level that is logged (info)",
+        help="lowest level that is logged (default: info)",
     )
     parser.add_argument(
-        "--log-format", default="text", choices=["text", "json"], help="text, or one JSON object per event (text)"
+        "--log-format",
+        default="text",
+        choices=["text", "json"],
+        help="text, or one JSON object per event (default: text)",
     )
     parser.add_argument(
         "--log-file",
         metavar="FILE",
         help="log to this file instead of standard error; rotated at 10 MiB, three old files are kept",
+    )
+    parser.add_argument(
+        "--audit-log",
+        metavar="FILE",
+        help="failed logins, denied requests and changes of users and permissions go to this file only; rotated alike",
     )
     parser.add_argument(
         "--processes",
@@ -60,7 +68,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_processes(options)
     from tidelog.cli.broker_process import run_broker
 
-    return run_broker(options.config, options.overrides, options.log_level, options.log_file, options.log_format)
+    log = options.log_level, options.log_file, options.log_format, options.audit_log
+    return run_broker(options.config, options.overrides, *log)
 
 
 def _run_processes(options: argparse.Namespace) -> int:
@@ -71,7 +80,7 @@ def _run_processes(options: argparse.Namespace) -> int:
             f"tidelog broker: --processes {options.processes}: must be between 1 and {MAX_PROCESSES}", file=sys.stderr
         )
         return 1
-    log = LogOptions(options.log_level, options.log_file, options.log_format)
+    log = LogOptions(options.log_level, options.log_file, options.log_format, options.audit_log)
     return run_processes(options.processes, options.config, options.overrides, log)
 
 

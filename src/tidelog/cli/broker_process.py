@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidelog import __version__
 from tidelog.cli.log_formatter import JsonFormatter, SingleLineFormatter
-from tidelog.cli.rotating_log import RotatingLog
+from tidelog.cli.rotating_log import KEPT_FILES, MAX_BYTES, RotatingLog
 from tidelog.cli.settings_mistakes import shown_mistakes
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import host_and_port
@@ -40,16 +40,24 @@ OWNER_ONLY = 0o077
 
 
 def run_broker(
-    config: str | None, overrides: Sequence[str], log_level: str, log_file: str | None = None, log_format: str = "text"
+    config: str | None,
+    overrides: Sequence[str],
+    log_level: str,
+    log_file: str | None = None,
+    log_format: str = "text",
+    audit_file: str | None = None,
 ) -> int:
     gc.disable()
     os.umask(OWNER_ONLY)
+    formatter = JsonFormatter() if log_format == "json" else SingleLineFormatter(LOG_FORMAT)
     try:
         handler = logging.StreamHandler(sys.stderr) if log_file is None else RotatingLog(log_file)
+        if audit_file is not None:
+            send_audit_log_to(audit_file, formatter)
     except OSError as error:
-        print(f"tidelog broker: cannot write to {log_file}: {error.strerror}", file=sys.stderr)
+        print(f"tidelog broker: cannot write to {error.filename or log_file}: {error.strerror}", file=sys.stderr)
         return 1
-    handler.setFormatter(JsonFormatter() if log_format == "json" else SingleLineFormatter(LOG_FORMAT))
+    handler.setFormatter(formatter)
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:
         settings = load_broker_settings(config, overrides)
@@ -58,6 +66,19 @@ def run_broker(
             print(f"tidelog broker: {mistake}", file=sys.stderr)
         return 1
     return asyncio.run(_serve(settings))
+
+
+def send_audit_log_to(file: str, formatter: logging.Formatter) -> None:
+    """Lines of the audit log go to this file only, as those of Kafka's authorizer. Raises OSError."""
+    from logging.handlers import RotatingFileHandler
+
+    from tidelog.server.audit_log import audit_logger
+
+    handler = RotatingFileHandler(file, maxBytes=MAX_BYTES, backupCount=KEPT_FILES, encoding="utf-8")
+    handler.setFormatter(formatter)
+    audit_logger.addHandler(handler)
+    audit_logger.setLevel(logging.INFO)
+    audit_logger.propagate = False
 
 
 async def _serve(settings: BrokerSettings) -> int:

@@ -27,12 +27,14 @@ class LogOptions(NamedTuple):
     level: str = "info"
     file: str | None = None
     format: str = "text"
+    audit_file: str | None = None
 
     def arguments(self, broker_id: int) -> list[str]:
         found = ["--log-level", self.level, "--log-format", self.format]
-        if self.file is not None:
-            name, suffix = os.path.splitext(self.file)
-            found += ["--log-file", f"{name}-{broker_id}{suffix}"]
+        for option, file in (("--log-file", self.file), ("--audit-log", self.audit_file)):
+            if file is not None:
+                name, suffix = os.path.splitext(file)
+                found += [option, f"{name}-{broker_id}{suffix}"]
         return found
 
 
@@ -120,8 +122,8 @@ def check(settings: BrokerSettings, brokers: Iterable[ProcessSettings], count: i
 class _Supervisor:
     """Runs the brokers until a signal.
 
-    A broker that is killed is started again. One that ends by itself has said why it cannot go on: then all are
-    stopped, for whoever watches this process to decide.
+    A broker that is killed is started again. One that ends by itself has logged why: then all are stopped, and this
+    process ends with an error for its own supervisor.
     """
 
     def __init__(self, commands: Mapping[int, Sequence[str]]) -> None:

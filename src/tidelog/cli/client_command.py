@@ -72,13 +72,14 @@ def client_command(name: str, module: str, function: str) -> Callable[[argparse.
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:
     """A cluster on this machine by its data directory, or any cluster by its address or profile."""
-    from tidelog.cli.local_command import add_data_option
-
     place = parser.add_mutually_exclusive_group()
-    add_data_option(place)
+    place.add_argument(
+        "--data",
+        metavar="DIR",
+        help="data directory of a cluster on this machine (default: see --bootstrap; `tidelog up` uses $TIDELOG_DATA)",
+    )
     add_cluster_options(place)
     add_command_config_option(parser)
-    parser.set_defaults(data=None)
 
 
 def settings_option(text: str) -> tuple[str, str]:
@@ -142,16 +143,16 @@ def run_unconnected(
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
     except BrokenPipeError:
-        _discard_output()
+        discard_output()
         return 0
     except OSError as error:  # of standard input or output: errors of connections are ConnectionLost
         if error.errno is None:  # a TimeoutError that nobody caught: a bug
             raise
-        _discard_output()
+        discard_output()
         return print_error(command, f"cannot read standard input or write standard output: {error.strerror}")
 
 
-def _discard_output() -> None:
+def discard_output() -> None:
     """Redirects standard output to /dev/null, or Python would report the same error again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -210,8 +211,15 @@ async def _find(cluster: "Cluster", bootstrap: "list[Address]", hint: str) -> No
         raise CommandError(f"{failed}; see --command-config and ${CLIENT_CONFIG_VARIABLE}") from failed
     except ConnectionLost as lost:
         where = ", ".join(map(str, bootstrap))
-        reason = str(lost).removeprefix(f"cannot connect to {where}: ") if len(bootstrap) == 1 else str(lost)
+        reasons = dict.fromkeys(_without_address(each, bootstrap) for each in str(lost).split("; "))
+        reason = next(iter(reasons)) if len(reasons) == 1 else str(lost)
         raise CommandError(f"no broker answers at {where} ({reason}); {hint}") from lost
+
+
+def _without_address(reason: str, bootstrap: "list[Address]") -> str:
+    for address in bootstrap:
+        reason = reason.removeprefix(f"cannot connect to {address}: ")
+    return reason
 
 
 def cancel_on_interrupt() -> None:

@@ -3,7 +3,7 @@
 import argparse
 
 DESCRIPTION = """\
-Print a script that completes commands and options in your shell. It is made from the commands as they are.
+Print a script that completes the commands and options of this version in your shell.
 """
 EPILOG = """\
   bash:  source <(tidelog completion bash)            add this line to ~/.bashrc

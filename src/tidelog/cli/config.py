@@ -11,13 +11,13 @@ from tidelog.cli.client_command import (
 )
 
 DESCRIPTION = """\
-Settings that hold at once, without a restart: of a topic, a broker, all brokers, a group. The brokers check each
-change before it is made.
+Show and change settings of a topic, a broker, all brokers or a group. Changes take effect at once, without a restart.
+The brokers check each change before it is made.
 """
 EPILOG = """\
   tidelog config get topic orders                     what is set, and where it comes from
   tidelog config set topic orders retention.ms=3600000
-  tidelog config unset topic orders retention.ms      the broker's value holds again
+  tidelog config unset topic orders retention.ms      the broker's value applies again
   tidelog config set broker all message.max.bytes=2000000
   tidelog config set logger 1 tidelog.replication=DEBUG
 """
@@ -64,8 +64,8 @@ def _add_set(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def _add_unset(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
         "unset",
-        help="remove settings: inherited values hold again",
-        description="Remove settings. The value of all brokers, of the broker's file, or the default holds again.",
+        help="remove settings: inherited values apply again",
+        description="Remove settings. The value of all brokers, of the broker's file, or the default applies again.",
     )
     _add_resource(parser)
     parser.add_argument("keys", metavar="KEY", nargs="+", type=name_option)

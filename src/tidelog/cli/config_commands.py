@@ -9,6 +9,7 @@ from tidelog.cli.command_error import CommandError
 from tidelog.cli.config_view import changed_text, is_set, resource_text, settings_json, settings_lines
 from tidelog.client.admin.config_admin import ALL_BROKERS, ConfigAdmin, NoSuchTopic, Resource, ResourceKind
 from tidelog.client.routing.cluster import Cluster
+from tidelog.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from tidelog.types import ids_text
 
 EVERY_BROKER = "all"
@@ -28,13 +29,7 @@ def resource_of(kind: str, name: str) -> Resource:
 
 async def get(cluster: Cluster, options: argparse.Namespace) -> None:
     resource = await _existing(cluster, resource_of(options.kind, options.name))
-    try:
-        entries = await ConfigAdmin(cluster).describe(resource, options.keys)
-    except NoSuchTopic:
-        raise no_such_topic(resource.name) from None
-    unknown = [key for key in options.keys if all(each.name != key for each in entries)]
-    if unknown and resource.name != ALL_BROKERS:
-        raise CommandError(f"{resource_text(resource)} has no setting {unknown[0]}; --all lists all settings")
+    entries = await _entries(cluster, resource, options.keys)
     shown = [each for each in entries if options.keys or options.all_settings or is_set(each)]
     if options.json:
         print(json.dumps(settings_json(shown)))
@@ -46,11 +41,26 @@ async def get(cluster: Cluster, options: argparse.Namespace) -> None:
         print(f"all settings of {resource_text(resource)} are at their defaults; --all lists them")
 
 
+async def _entries(cluster: Cluster, resource: Resource, keys: Sequence[str]) -> list[DescribeConfigsResourceResult]:
+    """All keys must be names of settings: a broker ignores other ones without a word."""
+    try:
+        entries = await ConfigAdmin(cluster).describe(resource, keys)
+    except NoSuchTopic:
+        raise no_such_topic(resource.name) from None
+    unknown = [key for key in keys if all(each.name != key for each in entries)]
+    if unknown and resource.name != ALL_BROKERS:
+        listed = f"`tidelog config get {resource.kind.name.lower()} {resource.name} --all` lists all settings"
+        raise CommandError(f"{resource_text(resource)} has no setting {unknown[0]}; {listed}")
+    return entries
+
+
 async def set_(cluster: Cluster, options: argparse.Namespace) -> None:
     await _change(cluster, options, options.settings, ())
 
 
 async def unset(cluster: Cluster, options: argparse.Namespace) -> None:
+    resource = await _existing(cluster, resource_of(options.kind, options.name))
+    await _entries(cluster, resource, options.keys)
     await _change(cluster, options, (), options.keys)
 
 

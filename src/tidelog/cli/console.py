@@ -37,13 +37,18 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         " unless --host says otherwise, and changes nothing without --manage.",
     )
     parser.add_argument(
-        "--port", metavar="PORT", type=_port, default=DEFAULT_PORT, help=f"port ({DEFAULT_PORT}); 0 picks a free one"
+        "--port",
+        metavar="PORT",
+        type=_port,
+        default=DEFAULT_PORT,
+        help=f"port (default: {DEFAULT_PORT}); 0 picks a free one",
     )
+    parser.add_argument("--listener", metavar="FD", type=int, help=argparse.SUPPRESS)  # a socket of `tidelog up`
     parser.add_argument(
         "--host",
         metavar="ADDRESS",
         default="127.0.0.1",
-        help="address to listen on (127.0.0.1); any other needs the token that is printed, or --login",
+        help="address to listen on (default: 127.0.0.1); any other needs the token that is printed, or --login",
     )
     parser.add_argument(
         "--manage", action="store_true", help="allow changes: topics, settings, offsets, moves, brokers"
@@ -59,6 +64,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--data",
         metavar="DIRECTORY",
         help="data directory of the `tidelog up` cluster that --manage may kill and start brokers of",
+    )
+    parser.add_argument(
+        "--prometheus", metavar="URL", type=_url_with_path, help="address of a Prometheus that the charts link to"
     )
     _add_schema_options(parser)
     _add_security_options(parser)
@@ -113,7 +121,7 @@ def _url_with_path(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
         raise argparse.ArgumentTypeError(
-            "expected an address such as http://localhost:8081, without a user or a password"
+            "expected an address such as http://localhost:8081, without a user, a password and a query"
         )
     return text
 
@@ -188,6 +196,8 @@ def _options(options: argparse.Namespace, local: "LocalCluster | None") -> "Cons
         options.public_url,
         Decoding(file_schemas(options.schema), registry),
         bool(options.command_config or os.environ.get(CLIENT_CONFIG_VARIABLE)),
+        options.prometheus,
+        options.listener,
     )
 
 

@@ -18,14 +18,14 @@ Print the records of topics, one per line, and wait for more until Ctrl-C. By de
 only new records are printed.
 """
 EPILOG = """\
-  tidelog consume orders --since 10m                      the last ten minutes, and what comes
+  tidelog consume orders --since 10m                      the last ten minutes, then new records
   tidelog consume orders --from 2026-01-31T12:00 --until 2026-01-31T13:00
   tidelog consume 'orders-*' payments --from-beginning --until now --grep ERROR
   tidelog consume orders --json | jq .value
 """
 FORMAT_HELP = """\
 output format of a record: %%t topic, %%p partition, %%o offset, %%T timestamp in milliseconds, %%k key, %%v value,
-%%h headers, \\t a tab, \\n a new line ('%%v')
+%%h headers, \\t a tab, \\n a new line (default: '%%v')
 """
 
 
@@ -100,7 +100,11 @@ def _add_group(parser: argparse.ArgumentParser) -> None:
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--until", metavar="TIME", type=time_option, dest="until_ms", help="exit at the records of this time, or `now`"
+        "--until",
+        metavar="TIME",
+        type=time_option,
+        dest="until_ms",
+        help="exit at the first record of this time or later, or `now`",
     )
     parser.add_argument("--max-messages", metavar="N", type=count_option, help="exit after N records")
     parser.add_argument(

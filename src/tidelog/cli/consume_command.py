@@ -35,6 +35,8 @@ async def consume(cluster: Cluster, options: argparse.Namespace) -> None:
     for name in ("from_ms", "until_ms"):
         if getattr(options, name) == NOW:
             setattr(options, name, now_ms)
+    if options.from_ms is not None and options.until_ms is not None and options.until_ms < options.from_ms:
+        raise CommandError("the time of --until is before the start; no record is between them")
     cluster.client_rack = options.rack or ""
     topics = await _topics(cluster, options)
     partitions = [TopicPartition(topic.name, each) for topic in topics for each in _wanted(topic, options)]

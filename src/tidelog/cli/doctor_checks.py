@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tidelog.cli.disk_view import DisksView
 from tidelog.cli.local_cluster.report import GONE, STATE_TEXTS
 from tidelog.cli.local_cluster.view import BrokerState, ClusterView, PartitionView, is_internal
+from tidelog.client.admin.hanging_transactions import OLD_TRANSACTION_MS
 from tidelog.terminal.plurals import plural
 from tidelog.terminal.quantities import duration_text, size_text
 from tidelog.types import TopicPartition
@@ -20,14 +21,14 @@ MIN_FREE_BYTES = 1_000_000_000
 MIN_MEMORY_BYTES = 256_000_000
 CLOCK_TOLERANCE_S = 60.0
 MAX_IMBALANCE = 0.10
-OLD_TRANSACTION_MS = 15 * 60_000
-"""transaction.max.timeout.ms: no coordinator lets a transaction live longer."""
 VOLATILE_FILE_SYSTEMS = ("tmpfs", "ramfs")
 NAMES_SHOWN = 3
 
 
 class Severity(StrEnum):
     OK = "ok"
+    NOTE = "note"
+    """Nothing is wrong, but the reader should know."""
     WARNING = "warning"
     ERROR = "error"
 
@@ -38,6 +39,10 @@ class Finding(NamedTuple):
     sentence: str
     remedy: str = ""
     """What to do; a command where there is one."""
+
+    @property
+    def is_problem(self) -> bool:
+        return self.severity in (Severity.WARNING, Severity.ERROR)
 
 
 class MachineFacts(NamedTuple):
@@ -198,15 +203,20 @@ def _why(partition: PartitionView) -> str:
     return f"`tidelog partition why {topic} {number}`"
 
 
+def _of_users_first(view: ClusterView) -> list[PartitionView]:
+    """Internal topics have many partitions. They would hide those that somebody waits for."""
+    return sorted(view.partitions, key=lambda each: is_internal(each.topic_partition.topic))
+
+
 def _leaderless(view: ClusterView) -> Iterator[Finding]:
-    found = [each for each in view.partitions if not each.has_leader]
+    found = [each for each in _of_users_first(view) if not each.has_leader]
     if found:
         count = plural(len(found), "partition")
         yield Finding(Severity.ERROR, "leaders", f"{count} without a leader: {_names(found)}", _why(found[0]))
 
 
 def _unwritable(view: ClusterView) -> Iterator[Finding]:
-    found = [each for each in view.partitions if each.has_leader and each.is_below_minimum]
+    found = [each for each in _of_users_first(view) if each.has_leader and each.is_below_minimum]
     if found:
         count = plural(len(found), "partition")
         sentence = f"{count} below min.insync.replicas refuse acks=all: {_names(found)}"
@@ -217,7 +227,7 @@ def _under_replicated(view: ClusterView) -> Iterator[Finding]:
     gone = {each.broker_id for each in view.brokers if each.state in GONE}
     found = [
         each
-        for each in view.partitions
+        for each in _of_users_first(view)
         if each.has_leader and any(reason.replica not in gone for reason in each.out_of_sync)
     ]
     if found:
@@ -293,7 +303,7 @@ def _transactions(transactions: Sequence[OpenTransaction]) -> Iterator[Finding]:
 
 def finding_lines(findings: Sequence[Finding], *, shows_all: bool) -> list[str]:
     """Problems first; the last line counts them."""
-    order = [Severity.ERROR, Severity.WARNING, Severity.OK]
+    order = [Severity.ERROR, Severity.WARNING, Severity.NOTE, Severity.OK]
     shown = sorted(
         (each for each in findings if shows_all or each.severity is not Severity.OK),
         key=lambda each: order.index(each.severity),
@@ -301,10 +311,10 @@ def finding_lines(findings: Sequence[Finding], *, shows_all: bool) -> list[str]:
     lines: list[str] = []
     for each in shown:
         lines.append(f"{each.severity}: {each.subject}: {each.sentence}")
-        if each.remedy and each.severity is not Severity.OK:
+        if each.remedy and each.is_problem:
             lines.append(f"    {each.remedy}")
-    problems = sum(each.severity is not Severity.OK for each in findings)
-    checks = plural(len(findings), "check")
+    problems = sum(each.is_problem for each in findings)
+    checks = plural(sum(each.severity is not Severity.NOTE for each in findings), "check")
     return [*lines, f"{checks}, {plural(problems, 'problem')}" if problems else f"ok: {checks}, nothing is wrong"]
 
 

@@ -8,7 +8,6 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,6 @@ from tidelog.cli.client_command import command_network
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.disk_view import DisksView, disks_of
 from tidelog.cli.doctor_checks import (
-    OLD_TRANSACTION_MS,
     ClusterFacts,
     Finding,
     MachineFacts,
@@ -29,14 +27,13 @@ from tidelog.cli.doctor_checks import (
     machine_findings,
 )
 from tidelog.cli.local_cluster.data_directory import DataDirectory
-from tidelog.cli.local_cluster.foreground import new_connections
+from tidelog.cli.local_cluster.foreground import new_queries
 from tidelog.cli.local_cluster.inspection import inspect_local_cluster, inspect_remote_cluster
 from tidelog.cli.local_cluster.plan import HOST
 from tidelog.cli.local_cluster.view import ClusterView
 from tidelog.client.admin.admin import Admin
+from tidelog.client.admin.hanging_transactions import OPEN_STATES, HangingTransaction, find_hanging
 from tidelog.client.admin.transaction_admin import TransactionAdmin
-from tidelog.client.consumer.consumer_settings import READ_COMMITTED
-from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.client.network.bootstrap import Address, BadBootstrap, parse_bootstrap
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp
@@ -46,18 +43,15 @@ from tidelog.kernels import is_compiled
 from tidelog.runtime.cluster_choice import NoCluster, choose_cluster, default_data_directory
 from tidelog.runtime.randomness import SystemRandomness
 from tidelog.terminal.colours import paint_for
-from tidelog.types import TopicPartition
 
 TIMEOUT_S = 5.0
-MAX_CHECKED_PARTITIONS = 50
-"""Of those that hold read_committed back."""
 
 
 def doctor(options: argparse.Namespace) -> int:
     findings = machine_findings(_machine(options))
     if not options.machine:
         findings += asyncio.run(_cluster(options))
-    problems = [each for each in findings if each.severity is not Severity.OK]
+    problems = [each for each in findings if each.is_problem]
     if options.json:
         print(json.dumps([each._asdict() for each in findings]))
     else:
@@ -181,7 +175,7 @@ async def _cluster(options: argparse.Namespace) -> list[Finding]:
     try:
         place = _place(options)
     except NoCluster as reason:
-        return [Finding(Severity.OK, "cluster", f"not checked: {reason}")]
+        return [Finding(Severity.NOTE, "cluster", f"not checked: {reason}")]
     view = await _view(place)
     if view.cluster_id is None:
         remedy = "`tidelog up` starts it" if place.data else "check the address, the login, and that the brokers run"
@@ -199,13 +193,13 @@ async def _cluster(options: argparse.Namespace) -> list[Finding]:
 
 
 async def _view(place: _Place) -> ClusterView:
-    connections = new_connections(place.command_config)
+    queries = new_queries(place.command_config)
     try:
         if place.data is None:
-            return await inspect_remote_cluster(connections, place.bootstrap)
-        return await inspect_local_cluster(connections, place.data, place.data.require_plan())
+            return await inspect_remote_cluster(queries, place.bootstrap)
+        return await inspect_local_cluster(queries, place.data, place.data.require_plan())
     finally:
-        connections.close()
+        queries.close()
 
 
 async def _disks(cluster: Cluster) -> DisksView | None:
@@ -220,7 +214,7 @@ async def _transactions(cluster: Cluster, view: ClusterView) -> list[OpenTransac
     admin = TransactionAdmin(cluster, timeout_s=TIMEOUT_S)
     now_ms = time.time_ns() // 1_000_000
     try:
-        listed = await admin.list_transactions(["Ongoing", "PrepareCommit", "PrepareAbort"])
+        listed = await admin.list_transactions(OPEN_STATES)
         described = [await admin.describe(each.transactional_id) for each in listed]
         known = [
             OpenTransaction(
@@ -232,30 +226,14 @@ async def _transactions(cluster: Cluster, view: ClusterView) -> list[OpenTransac
             for each in described
             if each.start_ms >= 0
         ]
-        coordinated = {each.producer_id for each in listed}
-        return [*known, *await _hanging(cluster, admin, view, coordinated, now_ms)]
+        led = [each.topic_partition for each in view.partitions if each.has_leader]
+        hanging = await find_hanging(cluster, led, now_ms, timeout_s=TIMEOUT_S)
+        return [*known, *(_hanging(each, now_ms) for each in hanging)]
     except (KafkaError, ConnectionLost, GaveUp):
         return []
 
 
-async def _hanging(
-    cluster: Cluster, admin: TransactionAdmin, view: ClusterView, coordinated: set[int], now_ms: int
-) -> list[OpenTransaction]:
-    found = []
-    for each in await _held_back(cluster, [each.topic_partition for each in view.partitions if each.has_leader]):
-        for producer in await admin.producers(each):
-            if producer.current_txn_start_offset >= 0 and producer.producer_id not in coordinated:
-                age_ms = now_ms - producer.last_timestamp
-                remedy = hanging_partition(each, producer.producer_id)
-                found.append(OpenTransaction(f"producer {producer.producer_id} on {each}", age_ms, 0, remedy))
-    return [each for each in found if each.age_ms > OLD_TRANSACTION_MS]
-
-
-async def _held_back(cluster: Cluster, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Partitions whose last stable offset is below the high watermark."""
-    if not partitions:
-        return []
-    wanted = dict.fromkeys(partitions, END)
-    ends = await list_offsets(cluster, wanted, timeout_s=TIMEOUT_S)
-    stable = await list_offsets(cluster, wanted, isolation_level=READ_COMMITTED, timeout_s=TIMEOUT_S)
-    return [each for each in partitions if stable[each].offset < ends[each].offset][:MAX_CHECKED_PARTITIONS]
+def _hanging(found: HangingTransaction, now_ms: int) -> OpenTransaction:
+    producer_id = found.producer.producer_id
+    remedy = hanging_partition(found.where, producer_id)
+    return OpenTransaction(f"producer {producer_id} on {found.where}", found.age_ms(now_ms), 0, remedy)

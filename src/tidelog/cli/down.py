@@ -2,6 +2,7 @@
 
 import argparse
 
+from tidelog.cli.client_command import add_json_option
 from tidelog.cli.local_command import add_data_option, run_command
 
 
@@ -13,6 +14,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         " data stays.",
     )
     add_data_option(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 

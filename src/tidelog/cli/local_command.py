@@ -15,7 +15,7 @@ def add_data_option(parser: argparse._ActionsContainer) -> None:
         "--data",
         metavar="DIR",
         default=default_data_directory(),
-        help="data directory of the cluster (%(default)s; set TIDELOG_DATA to change the default)",
+        help="data directory of the cluster (default: %(default)s; set TIDELOG_DATA to change it)",
     )
 
 

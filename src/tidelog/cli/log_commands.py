@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.log_checks import PartitionCheck, check_partition
-from tidelog.cli.log_dump import entries_of, is_dumped, line_of
+from tidelog.cli.log_dump import entries_of, is_damage, is_dumped, line_of
 from tidelog.cli.log_reading import is_segment
 from tidelog.errors import CorruptMessage
 from tidelog.storage.checkpoints import CorruptCheckpoint
@@ -21,13 +21,14 @@ SOUND, DAMAGED = 0, 1
 
 
 def dump(options: argparse.Namespace) -> int:
-    """Exit code 1 if a file cannot be read to its end."""
+    """Exit code 1 if a file is damaged."""
     exit_code = SOUND
     for file in _files(options.paths):
         if not options.json:
             print(f"==> {file} <==")
         try:
             for entry in entries_of(file, with_records=not options.batches):
+                exit_code = DAMAGED if is_damage(entry) else exit_code
                 print(json.dumps({"file": str(file), **entry}) if options.json else line_of(entry))
         except (CorruptSnapshot, CorruptCheckpoint, CorruptMessage) as error:
             exit_code = DAMAGED

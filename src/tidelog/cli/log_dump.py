@@ -64,6 +64,10 @@ def _batches(path: Path, *, with_records: bool) -> Iterator[Entry]:
             yield from _records(each)
 
 
+def is_damage(entry: Entry) -> bool:
+    return "error" in entry or entry.get("is_valid") is False
+
+
 def _batch(batch: StoredBatch) -> Entry:
     header = batch.header
     return {

@@ -1,12 +1,13 @@
 """Command line `tidelog COMMAND`. A user error ends with one sentence on standard error and exit code 1."""
 
 import argparse
+import errno
 import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from tidelog import __version__
 
@@ -41,7 +42,37 @@ COMMANDS = (
 """Each is a module of this package."""
 
 
+INTERRUPTED = 130
+"""Exit code of shells after Ctrl-C."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        exit_code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return 0
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _discard_output()
+        print(f"tidelog: cannot write standard output or a file: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _discard_output() -> None:
+    from tidelog.cli.client_command import discard_output
+
+    discard_output()
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -52,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    if sys.stdout is None and options.command != "broker":  # closed by the parent process
+        parser.exit(1, "tidelog: standard output is closed; redirect it to /dev/null if you do not need it\n")
     exit_code: int = options.run(options)
     return exit_code
 
@@ -66,7 +99,23 @@ def _text(argument: str, parser: argparse.ArgumentParser) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports unknown arguments with the usage of the subcommand, not of `tidelog`."""
+    """A mistake is one sentence with the name of the subcommand. A screen of usage would hide it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        from tidelog.config.nearest import nearest_name
+
+        found = nearest_name(str(value), map(str, action.choices))
+        is_command = isinstance(action, argparse._SubParsersAction)
+        others = "" if is_command else f"; choose from {', '.join(map(str, action.choices))}"
+        meant = f"; did you mean {found!r}?" if found else others
+        if is_command:
+            raise argparse.ArgumentError(None, f"there is no command {value!r}{meant}")
+        raise argparse.ArgumentError(action, f"{value!r} is not possible{meant}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)

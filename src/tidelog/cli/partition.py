@@ -97,8 +97,8 @@ def _add_why(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="explain why a partition is unhealthy",
         description="Explain why a partition has no leader, or too few in-sync replicas, and what to do.",
     )
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("partition", metavar="PARTITION", type=number_option)
+    parser.add_argument("topic", metavar="TOPIC", help="a topic, or topic and partition: TOPIC-N or TOPIC:N")
+    parser.add_argument("partition", metavar="N", type=number_option, nargs="?", help="number of the partition")
     add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=client_command("partition why", "partition_commands", "why"))

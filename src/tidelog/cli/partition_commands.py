@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tidelog.cli.client_command import command_network, no_such_partition, no_such_topic, note
 from tidelog.cli.command_error import CommandError
-from tidelog.cli.local_cluster.broker_queries import Connections
+from tidelog.cli.local_cluster.broker_queries import BrokerQueries
 from tidelog.cli.local_cluster.inspection import inspect_remote_cluster
 from tidelog.cli.partition_diagnosis import Findings, diagnosis
 from tidelog.cli.partition_moves.survey import Survey, survey_cluster
@@ -153,21 +153,22 @@ def _confirm_unclean(chosen: Collection[TopicPartition], *, is_confirmed: bool) 
 
 
 async def why(cluster: Cluster, options: argparse.Namespace) -> None:
-    topic_partition = TopicPartition(options.topic, options.partition)
-    connections = Connections(command_network(options.command_config))
+    topic_partition = _topic_partition(options.topic, options.partition)
+    topic, partition = topic_partition
+    queries = BrokerQueries(command_network(options.command_config))
     try:
         addresses = [broker.address for broker in cluster.metadata.brokers.values()]
-        view = await inspect_remote_cluster(connections, addresses)
+        view = await inspect_remote_cluster(queries, addresses)
     finally:
-        connections.close()
+        queries.close()
     partitions = {each.topic_partition: each for each in view.partitions}
     if topic_partition not in partitions:
-        count = sum(each.topic == options.topic for each in partitions)
-        raise no_such_partition(options.topic, count, options.partition) if count else no_such_topic(options.topic)
+        count = sum(each.topic == topic for each in partitions)
+        raise no_such_partition(topic, count, partition) if count else no_such_topic(topic)
     found = Findings(
         partitions[topic_partition],
         frozenset(cluster.metadata.brokers),
-        await _min_in_sync(cluster, options.topic),
+        await _min_in_sync(cluster, topic),
         await _eligible(cluster, topic_partition),
         (await ReassignmentAdmin(cluster).ongoing()).get(topic_partition),
         view.at_ms,
@@ -175,9 +176,19 @@ async def why(cluster: Cluster, options: argparse.Namespace) -> None:
     lines = diagnosis(found)
     if options.json:
         health = {"is_healthy": found.partition.is_healthy, "leader": found.partition.leader}
-        print(json.dumps({"topic": options.topic, "partition": options.partition, **health, "diagnosis": lines}))
+        print(json.dumps({"topic": topic, "partition": partition, **health, "diagnosis": lines}))
     else:
         print("\n".join(lines))
+
+
+def _topic_partition(topic: str, partition: int | None) -> TopicPartition:
+    """`status` writes TOPIC-N and `elect` reads TOPIC:N, so both are understood."""
+    if partition is not None:
+        return TopicPartition(topic, partition)
+    name, separator, number = topic.rpartition(":" if ":" in topic else "-")
+    if not separator or not (number.isascii() and number.isdecimal()):
+        raise CommandError(f"which partition of {topic}? Give its number too: tidelog partition why {topic} 0")
+    return TopicPartition(name, int(number))
 
 
 async def _min_in_sync(cluster: Cluster, topic: str) -> int:

@@ -32,12 +32,18 @@ def _add_produce(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="write records as fast as possible, or at a rate",
         description="Write records of random bytes to a topic, and measure throughput and the time to acknowledgement.",
     )
-    parser.add_argument("topic", metavar="TOPIC", type=name_option, help="it is created if it does not exist")
+    parser.add_argument("topic", metavar="TOPIC", type=name_option, help="topic; created if it does not exist")
     _add_amount(parser, 100_000)
-    parser.add_argument("--size", metavar="BYTES", type=count_option, default=1_000, help="of each value (%(default)s)")
-    parser.add_argument("--rate", metavar="N", type=count_option, help="records per second (as many as possible)")
-    parser.add_argument("--acks", choices=ACKS, default="all", help="acknowledgements to wait for (all)")
-    parser.add_argument("--compression", choices=COMPRESSIONS, default="none", help="compression of batches (none)")
+    parser.add_argument(
+        "--size", metavar="BYTES", type=count_option, default=1_000, help="size of each value (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate", metavar="N", type=count_option, help="records per second (default: as many as possible)"
+    )
+    parser.add_argument("--acks", choices=ACKS, default="all", help="acknowledgements to wait for (default: all)")
+    parser.add_argument(
+        "--compression", choices=COMPRESSIONS, default="none", help="compression of batches (default: none)"
+    )
     add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=client_command("perf produce", "perf_commands", "produce"))
@@ -53,7 +59,11 @@ def _add_consume(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("topic", metavar="TOPIC", type=name_option)
     _add_amount(parser, 100_000)
     parser.add_argument(
-        "--timeout", metavar="SECONDS", type=seconds_option, default=5.0, help="for the next record (%(default)s)"
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds_option,
+        default=5.0,
+        help="how long to wait for a record (default: %(default)s)",
     )
     add_json_option(parser)
     add_client_options(parser)
@@ -67,11 +77,15 @@ def _add_latency(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
         description="Write records one after another and read them back: the time to acknowledgement, and the time"
         " until a consumer has the record.",
     )
-    parser.add_argument("topic", metavar="TOPIC", type=name_option, help="it is created if it does not exist")
+    parser.add_argument("topic", metavar="TOPIC", type=name_option, help="topic; created if it does not exist")
     _add_amount(parser, 1_000)
-    parser.add_argument("--size", metavar="BYTES", type=count_option, default=100, help="of each value (%(default)s)")
-    parser.add_argument("--rate", metavar="N", type=count_option, default=100, help="records per second (%(default)s)")
-    parser.add_argument("--acks", choices=ACKS, default="all", help="acknowledgements to wait for (all)")
+    parser.add_argument(
+        "--size", metavar="BYTES", type=count_option, default=100, help="size of each value (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate", metavar="N", type=count_option, default=100, help="records per second (default: %(default)s)"
+    )
+    parser.add_argument("--acks", choices=ACKS, default="all", help="acknowledgements to wait for (default: all)")
     add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=client_command("perf latency", "perf_commands", "latency"))
@@ -79,5 +93,5 @@ def _add_latency(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def _add_amount(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
-        "--records", metavar="N", type=count_option, default=default, help="number of records (%(default)s)"
+        "--records", metavar="N", type=count_option, default=default, help="number of records (default: %(default)s)"
     )

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tidelog.cli.client_command import seconds_option
+from tidelog.cli.client_command import add_json_option, seconds_option
 from tidelog.pipelines.running.pipeline_state import STATE_VARIABLE, default_state_directory
 
 TEMPLATES = {
@@ -62,8 +62,11 @@ def _add_new(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         description=f"Write a commented example pipeline that runs as it is. Templates:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("template", metavar="TEMPLATE", nargs="?", default=DEFAULT_TEMPLATE, help="(%(default)s)")
-    parser.add_argument("file", metavar="FILE", nargs="?", help="file to write (TEMPLATE.toml)")
+    parser.add_argument(
+        "template", metavar="TEMPLATE", nargs="?", default=DEFAULT_TEMPLATE, help="default: %(default)s"
+    )
+    parser.add_argument("file", metavar="FILE", nargs="?", help="file to write (default: TEMPLATE.toml)")
+    add_json_option(parser)
     parser.set_defaults(run=lambda options: _run_command("new", options))
 
 
@@ -73,6 +76,7 @@ def _add_check(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--offline", action="store_true", help="do not connect to brokers")
     parser.add_argument("--no-spark", action="store_true", help="do not ask Spark about SQL and columns (faster)")
     _add_state_option(parser)
+    add_json_option(parser)
     parser.set_defaults(run=lambda options: _run_command("check", options))
 
 
@@ -80,7 +84,9 @@ def _add_run(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = actions.add_parser("run", help="run a pipeline until Ctrl-C", description=RUN_DESCRIPTION)
     parser.add_argument("file", metavar="FILE", help="a .toml file, or a .py module with build(spark)")
     parser.add_argument("--once", action="store_true", help="process the records that exist now, then exit")
-    parser.add_argument("--master", metavar="URL", help="Spark master URL (local[*]: all cores of this machine)")
+    parser.add_argument(
+        "--master", metavar="URL", help="Spark master URL (default: local[*], all cores of this machine)"
+    )
     parser.add_argument("--metrics", metavar="PORT", type=port_option, help="serve Prometheus metrics on this port")
     parser.add_argument("--no-view", action="store_true", help="print lines only, no live display")
     _add_state_option(parser)
@@ -94,6 +100,7 @@ def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         description="List the pipelines that have run on this machine.",
     )
     _add_state_option(parser)
+    add_json_option(parser)
     parser.set_defaults(run=lambda options: _run_command("list", options))
 
 
@@ -105,7 +112,7 @@ def _add_status(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         " all pipelines.",
     )
     parser.add_argument("name", metavar="NAME", nargs="?")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(parser)
     _add_state_option(parser)
     parser.set_defaults(run=lambda options: _run_command("status", options))
 
@@ -121,6 +128,7 @@ def _add_stop(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--timeout", metavar="S", type=seconds_option, default=STOP_TIMEOUT_S, help="how long to wait (%(default).0f s)"
     )
     _add_state_option(parser)
+    add_json_option(parser)
     parser.set_defaults(run=lambda options: _run_command("stop", options))
 
 
@@ -140,7 +148,9 @@ def _add_replay(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--sink", metavar="NAME", help="rebuild only this table (default: all tables of the pipeline)")
     parser.add_argument("--yes", action="store_true", help="proceed even if the table loses rows of older records")
-    parser.add_argument("--master", metavar="URL", help="Spark master URL (local[*]: all cores of this machine)")
+    parser.add_argument(
+        "--master", metavar="URL", help="Spark master URL (default: local[*], all cores of this machine)"
+    )
     _add_state_option(parser)
     parser.set_defaults(run=lambda options: _run_command("replay", options))
 
@@ -150,7 +160,7 @@ def _add_state_option(parser: argparse.ArgumentParser) -> None:
         "--state",
         metavar="DIR",
         default=default_state_directory(),
-        help=f"directory of checkpoints and states (%(default)s; set {STATE_VARIABLE} to change the default)",
+        help=f"directory of checkpoints and states (default: %(default)s; set {STATE_VARIABLE} to change it)",
     )
 
 

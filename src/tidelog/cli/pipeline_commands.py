@@ -54,6 +54,9 @@ def new(options: argparse.Namespace) -> int:
         ) from None
     except OSError as error:
         raise CommandError(f"cannot write {file}: {error.strerror}") from error
+    if options.json:
+        print(json.dumps({"file": str(file), "template": options.template}))
+        return 0
     print(f"wrote {file}: {TEMPLATES[options.template]}")
     print("its first lines explain how to produce sample records and run it")
     return 0
@@ -68,8 +71,15 @@ def check(options: argparse.Namespace) -> int:
         state_directory=options.state,
         ask_spark=None if options.no_spark else ask_spark,
     )
-    for found in checked.findings:
-        print(found.text(options.file))
+    if options.json:
+        mistakes = checked.mistakes
+        warnings = [each for each in checked.findings if each not in mistakes]
+        found = {"mistakes": mistakes, "warnings": warnings}
+        lines = {kind: [each.text(options.file) for each in several] for kind, several in found.items()}
+        print(json.dumps({"file": options.file, "is_valid": checked.pipeline is not None, **lines}))
+        return 1 if checked.pipeline is None else 0
+    for finding in checked.findings:
+        print(finding.text(options.file))
     if checked.pipeline is None:
         print(_count(checked))
         return 1
@@ -114,6 +124,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_all(options: argparse.Namespace) -> int:
+    if options.json:
+        return status(argparse.Namespace(name=None, json=True, state=options.state))
     print("\n".join(table_of_all([(state.name, state.present()) for state in list_pipelines(options.state)])))
     return 0
 
@@ -151,7 +163,7 @@ def stop(options: argparse.Namespace) -> int:
     last = state.present()
     if last is not None and last.state is RunState.FAILED:
         raise CommandError(f"pipeline {state.name} ended with an error: {last.error}")
-    print(f"pipeline {state.name} has stopped")
+    print(json.dumps({"stopped": state.name}) if options.json else f"pipeline {state.name} has stopped")
     return 0
 
 

@@ -4,6 +4,7 @@ import argparse
 
 from tidelog.cli.client_command import (
     add_client_options,
+    add_json_option,
     client_command,
     count_option,
     name_option,
@@ -34,7 +35,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("topic", metavar="TOPIC", type=name_option)
-    parser.add_argument("--input", choices=("lines", "json"), default="lines", help="what a line is (lines: a value)")
+    parser.add_argument(
+        "--input", choices=("lines", "json"), default="lines", help="what a line is (default: lines, each a value)"
+    )
     parser.add_argument(
         "--key-separator",
         metavar="TEXT",
@@ -56,9 +59,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--repeat", metavar="N", type=count_option, default=1, help="write the whole input N times, one after another"
     )
     parser.add_argument(
-        "--acks", choices=ACKS, default="all", help="acknowledgements to wait for (all: every in-sync replica)"
+        "--acks", choices=ACKS, default="all", help="acknowledgements to wait for (default: all, every in-sync replica)"
     )
-    parser.add_argument("--compression", choices=COMPRESSIONS, default="none", help="compression of batches (none)")
+    parser.add_argument(
+        "--compression", choices=COMPRESSIONS, default="none", help="compression of batches (default: none)"
+    )
+    add_json_option(parser, "print how much was written as JSON")
     add_client_options(parser)
     parser.set_defaults(run=client_command("produce", "produce_command", "produce"))
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Callable
 
@@ -42,7 +43,10 @@ async def produce(cluster: Cluster, options: argparse.Namespace) -> None:
             await producer.flush()
     finally:
         how = "sent" if settings.acks == 0 else "written"
-        note(f"{plural(producer.acknowledged_records, 'record')} {how} to {options.topic}")
+        if options.json:
+            print(json.dumps({"topic": options.topic, how: producer.acknowledged_records}))
+        else:
+            note(f"{plural(producer.acknowledged_records, 'record')} {how} to {options.topic}")
 
 
 async def _write_lines(producer: Producer, waiting: Waiting, options: argparse.Namespace) -> None:

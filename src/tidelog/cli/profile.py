@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable
 
+from tidelog.cli.client_command import add_json_option
 from tidelog.runtime.cluster_choice import BOOTSTRAP_VARIABLE
 from tidelog.runtime.profiles import BadProfiles, Profile, Profiles, load_profiles, profiles_file, save_profiles
 
@@ -19,17 +20,19 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     _add_add(actions)
     shown = actions.add_parser("list", help="list the profiles", description="List the profiles and the one in use.")
-    shown.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(shown)
     shown.set_defaults(run=lambda options: _run("list", _list, options))
     used = actions.add_parser(
         "use", help="use a profile from now on", description="Use a profile for all commands from now on."
     )
     which = used.add_mutually_exclusive_group(required=True)
     which.add_argument("name", metavar="NAME", nargs="?")
-    which.add_argument("--none", action="store_true", help="use none any more")
+    which.add_argument("--none", action="store_true", help="use no profile")
+    add_json_option(used)
     used.set_defaults(run=lambda options: _run("use", _use, options))
     removed = actions.add_parser("remove", help="remove a profile", description="Remove a profile. The cluster stays.")
     removed.add_argument("name", metavar="NAME")
+    add_json_option(removed)
     removed.set_defaults(run=lambda options: _run("remove", _remove, options))
 
 
@@ -43,6 +46,7 @@ def _add_add(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--command-config", metavar="FILE", help="properties file of clients of this cluster: TLS, user and password"
     )
     parser.add_argument("--use", action="store_true", help="use it from now on")
+    add_json_option(parser)
     parser.set_defaults(run=lambda options: _run("add", _add, options))
 
 
@@ -65,6 +69,9 @@ def _add(profiles: Profiles, options: argparse.Namespace) -> None:
     changed = profiles.with_profile(options.name, Profile(options.bootstrap, options.command_config))
     is_used = options.use or profiles.current == options.name
     save_profiles(changed.using(options.name) if is_used else changed)
+    if options.json:
+        print(json.dumps({"name": options.name, **changed.named(options.name)._asdict(), "is_used": is_used}))
+        return
     how = "all commands use it now" if is_used else f"`tidelog profile use {options.name}` makes commands use it"
     print(f"profile {options.name}: {options.bootstrap}; {how}")
 
@@ -92,7 +99,9 @@ def _list(profiles: Profiles, options: argparse.Namespace) -> None:
 
 def _use(profiles: Profiles, options: argparse.Namespace) -> None:
     save_profiles(profiles.using(options.name))
-    if options.name is None:
+    if options.json:
+        print(json.dumps({"is_used": options.name}))
+    elif options.name is None:
         print(f"no profile is in use; commands look for ${BOOTSTRAP_VARIABLE}, then for the cluster on this machine")
     else:
         print(f"commands now use profile {options.name}: {profiles.named(options.name).bootstrap}")
@@ -100,5 +109,8 @@ def _use(profiles: Profiles, options: argparse.Namespace) -> None:
 
 def _remove(profiles: Profiles, options: argparse.Namespace) -> None:
     save_profiles(profiles.without(options.name))
+    if options.json:
+        print(json.dumps({"removed": options.name}))
+        return
     after = "; no profile is in use now" if profiles.current == options.name else ""
     print(f"removed profile {options.name}{after}")

@@ -1,4 +1,4 @@
-"""Which consumed records are shown: by key, by a pattern in the value, by time."""
+"""Filter of consumed records: by key, by a pattern in the value, by time."""
 
 # Core: no clock, no I/O, no await.
 

@@ -2,6 +2,7 @@
 
 import argparse
 
+from tidelog.cli.client_command import add_json_option, count_option
 from tidelog.cli.local_command import add_data_option, run_command
 
 
@@ -11,8 +12,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="start one stopped broker",
         description="Start one stopped broker of the cluster, and wait until it has rejoined the cluster.",
     )
-    parser.add_argument("broker", metavar="ID", type=int, help="broker id")
+    parser.add_argument("broker", metavar="ID", type=count_option, help="broker id")
     add_data_option(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 

@@ -16,7 +16,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser = commands.add_parser(
         "topic",
         help="create, list, describe, change and delete topics",
-        description="Create, list, describe, change, delete topics.",
+        description="Create, list, describe, change and delete topics.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     _add_create(actions)
@@ -98,7 +98,7 @@ def _add_alter(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         action="append",
         type=name_option,
         default=[],
-        help="remove a setting: the broker's value holds again; may be repeated",
+        help="remove a setting: the broker's value applies again; may be repeated",
     )
     parser.add_argument(
         "--partitions",

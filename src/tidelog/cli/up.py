@@ -2,6 +2,7 @@
 
 import argparse
 
+from tidelog.cli.client_command import add_json_option
 from tidelog.cli.local_command import add_data_option, run_command
 
 DESCRIPTION = """\
@@ -32,14 +33,14 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_data_option(parser)
-    parser.add_argument("--brokers", metavar="N", type=int, help="number of brokers (3, or as stored in DIR)")
+    parser.add_argument("--brokers", metavar="N", type=int, help="number of brokers (default: 3, or as stored in DIR)")
     parser.add_argument(
         "--per-core",
         action="store_true",
         help="one broker for each core, for speed: brokers have the machine as rack, and topics one replica",
     )
     parser.add_argument(
-        "--port", metavar="P", type=int, help="port of broker 1; 0 chooses free ports (29092, or as stored in DIR)"
+        "--port", metavar="P", type=int, help="port of broker 1; 0: free ports (default: 29092, or as stored in DIR)"
     )
     parser.add_argument(
         "--zookeeper", metavar="HOST:PORT[/PATH]", help="keep the metadata in ZooKeeper instead of a file in DIR"
@@ -58,7 +59,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--log-format",
         choices=["text", "json"],
-        help="of the brokers' logs: text, or one JSON object per event (text, or as stored in DIR)",
+        help="format of the brokers' logs: text, or one JSON object per event (default: text, or as stored in DIR)",
     )
     parser.add_argument("--restart", action="store_true", help="restart brokers that die")
     parser.add_argument(
@@ -70,10 +71,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="a setting for all brokers, stored in DIR; may be repeated",
     )
     parser.add_argument("--config", metavar="FILE", help="a server.properties file with settings for all brokers")
+    add_json_option(parser, "with --detach: print JSON when the cluster is ready")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from tidelog.cli.local_cluster.up import up
+    from tidelog.cli.local_cluster.up_command import up
 
     return run_command("up", up, options)

@@ -5,7 +5,7 @@ import argparse
 from tidelog.cli.client_command import add_client_options, add_json_option, client_command, name_option
 
 DESCRIPTION = """\
-Users of the cluster, who log in with a password (SCRAM). What they may do is the matter of permissions (ACLs).
+Users of the cluster, who log in with a password (SCRAM). `tidelog acl` says what they may do.
 """
 EPILOG = """\
   tidelog user add alice                          makes a password and prints it

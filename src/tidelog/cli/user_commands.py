@@ -63,6 +63,8 @@ async def list_user(cluster: Cluster, options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps([{"user": user, "mechanisms": dict(found)} for user, found in users.items()], indent=2))
         return
+    if not users:
+        print("no user has a password in the cluster; `tidelog user add NAME` adds one")
     for user, found in users.items():
         print(f"{user}  {', '.join(found)}")
 

@@ -62,11 +62,15 @@ def __getattr__(name: str) -> Any:
 
 @contextmanager
 def _without_garbage_collection() -> "Generator[None]":
-    """Imports make many objects and no garbage; looking for some took a tenth of their time."""
+    """Imports create many objects and no garbage: garbage collections took a tenth of their time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if gc.get_freeze_count() == 0:
+            # The new objects count as old. Otherwise the next collection would look at all of them.
+            gc.freeze()
+            gc.unfreeze()
         if was_enabled:
             gc.enable()

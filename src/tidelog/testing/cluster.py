@@ -49,7 +49,7 @@ class Cluster(FaultControls):
     # Life
 
     def open(self) -> "Cluster":
-        """Start all brokers; on return they take requests."""
+        """Start all brokers; on return they accept requests."""
         if self._host is not None:
             raise ClusterError("the cluster runs already")
         self._check_directory()
@@ -92,14 +92,14 @@ class Cluster(FaultControls):
         await asyncio.to_thread(self.close)
 
     def reset(self) -> None:
-        """Make the cluster as new, with all brokers, on the same addresses. Clients lose their connections."""
+        """Empty the cluster: all brokers run, without records, on the same addresses. Clients are disconnected."""
         self._call("reset")
 
     # Use
 
     @property
     def bootstrap_servers(self) -> str:
-        """Addresses of all brokers, as clients take them: `127.0.0.1:40001,127.0.0.1:40002`."""
+        """Addresses of all brokers, as clients expect them: `127.0.0.1:40001,127.0.0.1:40002`."""
         self._require_open()
         return ",".join(self._addresses)
 

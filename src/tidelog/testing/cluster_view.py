@@ -1,6 +1,6 @@
-"""What is in a test cluster, as plain Python values: records, groups, open transactions.
+"""Contents of a test cluster as plain Python values: records, groups, open transactions.
 
-Read by the product's own client over a connection that no fault concerns and no record of requests shows.
+Tidelog's own client reads them. Its connections are free of injected faults, and its requests are not recorded.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_FRAME_BYTES = 2**31 - 1
 TIMEOUT_S = 10.0
 POLL_S = 0.01
-"""There may be nothing to see until the end: aborted records, and markers."""
+"""Short: a partition may end with aborted records and markers, which no poll returns."""
 
 OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 

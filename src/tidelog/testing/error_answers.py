@@ -128,7 +128,7 @@ def _fill_flat(response: Struct, request: Struct, outer: str, version: int, erro
 
 
 def _fill_without_counterpart(response: Struct, version: int, error: type[KafkaError]) -> None:
-    """The request names nothing, and only elements have a field for errors: one element that says it."""
+    """The request names nothing, and only elements have a field for errors: one element with the error."""
     for field in _arrays_with_errors(response, version):
         setattr(response, field.name, [_answer(field, None, version, error)])
         return

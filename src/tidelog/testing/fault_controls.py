@@ -10,7 +10,7 @@ OtherEnd: TypeAlias = "int | Literal['clients', 'store'] | None"
 
 
 class FaultControls(ABC):
-    """Brokers end, stop and go on; connections are cut; disks are slow, full or lost."""
+    """Brokers are killed, paused and resumed; connections are cut; disks are slow, full or lost."""
 
     def __init__(self, brokers: int) -> None:
         self.brokers = brokers
@@ -32,7 +32,7 @@ class FaultControls(ABC):
         self._call("machines.kill", broker_id)
 
     def stop(self, broker_id: int) -> None:
-        """End a broker in good order: its leaders move to other brokers first."""
+        """Stop a broker by a controlled shutdown: its leaders move to other brokers first."""
         self._check(broker_id, is_running=True)
         self._call("machines.stop", broker_id)
 
@@ -57,7 +57,7 @@ class FaultControls(ABC):
         self._call("faults.pause", broker_id)
 
     def resume(self, broker_id: int) -> None:
-        """Let a paused broker go on."""
+        """Resume a paused broker."""
         self._check(broker_id, is_running=True)
         if not self._call("faults.is_paused", broker_id):
             raise ClusterError(f"broker {broker_id} is not paused")

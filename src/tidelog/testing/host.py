@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tidelog.testing.cluster_view import ClusterView
+from tidelog.testing.killable_brokers import ProcessLoop
 from tidelog.testing.machine_faults import MachineFaults
 from tidelog.testing.machines import Machines
-from tidelog.testing.processes import ProcessLoop
 
 TIMEOUT_S = 60.0
 """No call waits longer. A cluster that needs more has failed."""
@@ -30,7 +30,7 @@ class Host(Protocol):
 
     @property
     def has_mistakes(self) -> bool:
-        """Functions of the test have failed; `take_mistakes` tells how."""
+        """Functions of the test have failed; `take_mistakes` returns the errors."""
         ...
 
     def open(self) -> None: ...

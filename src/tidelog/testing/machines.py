@@ -23,9 +23,9 @@ from tidelog.server.seams import WORKER_THREADS, Seams
 from tidelog.store.interface import Store
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 from tidelog.testing.disks import SlowableWorkers, TestDisk, new_disk, release_locks
+from tidelog.testing.killable_brokers import BrokerProcess, ProcessLoop
 from tidelog.testing.links import MachineNetwork, Wiring
 from tidelog.testing.moved_clock import MovedClock
-from tidelog.testing.processes import BrokerProcess, ProcessLoop
 from tidelog.testing.request_script import RequestScript
 from tidelog.testing.scripted_broker import ScriptedBroker
 from tidelog.types import BrokerId
@@ -148,7 +148,7 @@ class Machines:
         watch.add_done_callback(self._watches.discard)
 
     async def _watch(self, machine: Machine, broker: Broker, has_ended: asyncio.Event) -> None:
-        """A broker that cannot go on, without a disk for example, ends as its process would."""
+        """A broker with a fatal error, such as a lost disk, ends as its process would."""
         reason = await broker.run_until(has_ended)
         if reason is not None and machine.broker is broker:
             logger.error("broker failed broker_id=%d reason=%s", machine.broker_id, reason)
@@ -259,7 +259,7 @@ class Machines:
 
 
 async def _put_in_use(state: MemoryStoreState) -> None:
-    """Say in the store that there are no logs to take over; brokers would look for some, and wait for each other."""
+    """Mark in the store that there are no logs to take over: otherwise brokers would wait for all inventories."""
     store = MemoryStore(state)
     await prepare_store(store)
     await find_cluster_id(store, SystemRandomness(), None)

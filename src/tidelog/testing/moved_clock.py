@@ -3,17 +3,17 @@
 import asyncio
 import time
 
-from tidelog.testing.processes import ProcessLoop
+from tidelog.testing.killable_brokers import ProcessLoop
 
 STEP_S = 5.0
-"""Shorter than all time-outs between brokers: they go on talking to each other while time passes."""
+"""Shorter than all time-outs between brokers: they exchange requests while time passes."""
 
 TURNS_PER_STEP = 8
 """Turns of the event loop in which brokers can exchange requests and answers."""
 
 MAX_TIMERS_S = 2 * 3600.0
 """Timers see at most this much of one move: longer than every time-out and every interval between checks. What is
-older than that is told by timestamps, and those see all of it."""
+older than that depends on timestamps, and those move by the full time."""
 
 
 class MovedClock:

@@ -48,7 +48,7 @@ class OnRequest:
         return self._add("fail", error=error, times=times)
 
     def delay(self, seconds: float, *, times: int | None = None) -> Rule:
-        """Serve the request, and those behind it on its connection, so much later."""
+        """Delay the request, and those after it on its connection, by this time."""
         return self._add("delay", delay_s=seconds, times=times)
 
     def drop(self, *, times: int | None = None) -> Rule:

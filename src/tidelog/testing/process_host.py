@@ -84,7 +84,7 @@ class ProcessHost:
                 number, arguments = questions.recv()
                 try:
                     outcome: tuple[Any, str | None] = self._functions[number](*arguments), None
-                except Exception as error:  # noqa: BLE001 - told to the test by its next call
+                except Exception as error:  # noqa: BLE001 - raised by the next call of the test
                     outcome = None, f"{type(error).__name__}: {error}"
                 questions.send(outcome)
 
@@ -147,7 +147,7 @@ def _with_function(value: Any, questions: "Connection[Any, Any]") -> Any:
 
 
 def _sendable(error: Exception) -> Exception:
-    """An error whose constructor takes other arguments than its message is told by its message."""
+    """An error whose constructor needs other arguments than its message becomes a general one with that message."""
     try:
         is_same = str(pickle.loads(pickle.dumps(error))) == str(error)
     except Exception:  # noqa: BLE001 - whatever its constructor says

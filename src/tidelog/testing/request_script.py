@@ -154,7 +154,7 @@ class RequestScript:
         try:
             name = rule.choose_error(request)
             return None if name is None else error_named(name)
-        except Exception as error:  # noqa: BLE001 - told to the test by its next call
+        except Exception as error:  # noqa: BLE001 - raised by the next call of the test
             self.mistakes.append(f"the function of {rule.filter}.fail(...) failed: {type(error).__name__}: {error}")
             return None
 

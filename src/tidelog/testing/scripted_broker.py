@@ -14,7 +14,7 @@ from tidelog.protocol.messages.fetch import FetchRequest, FetchTopic
 from tidelog.protocol.messages.metadata import MetadataResponse
 from tidelog.protocol.messages.produce import ProduceRequest
 from tidelog.protocol.structs import Request, Response, Struct
-from tidelog.runtime.deferred import Deferred
+from tidelog.runtime.deferred import Deferred, as_deferred, mapped
 from tidelog.server.broker import Broker
 from tidelog.server.broker_parts import BrokerParts
 from tidelog.server.cluster_state import ClusterState
@@ -162,7 +162,7 @@ class ScriptedRoute(Route):
 
     def _perform(self, request: Request, context: RequestContext, verdict: Verdict | None) -> Outcome:
         if verdict is None or verdict.rule.kind == "delay":
-            return self._serve(request, context)
+            return self.serve(request, context)
         match verdict.rule.kind:
             case "drop":
                 return Deferred()
@@ -174,32 +174,24 @@ class ScriptedRoute(Route):
         assert verdict.error is not None
         return self._fail(request, context, verdict, verdict.error)
 
-    def _serve(self, request: Request, context: RequestContext) -> Outcome:
-        outcome = self._handle(request, context)
-        return outcome if outcome is None or isinstance(outcome, Response | Deferred) else self._run(outcome, context)
-
     def _lose_answer(self, request: Request, context: RequestContext) -> Outcome:
         """Done, but the client does not learn it: its connection closes instead."""
 
         def close(_: object) -> None:
             context.connection.channel.close(CLOSED_BY_SCRIPT)
 
-        outcome = self._serve(request, context)
-        if isinstance(outcome, Deferred):
-            outcome.listen(close, close)
-        else:
-            close(outcome)
+        as_deferred(self.serve(request, context)).listen(close, close)
         return Deferred()
 
     def _fail(self, request: Request, context: RequestContext, verdict: Verdict, error: type[KafkaError]) -> Outcome:
         if self.api_key == METADATA:
-            return _mapped(self._serve(request, context), partial(_with_topic_errors, verdict=verdict, error=error))
+            return _changed(self.serve(request, context), partial(_with_topic_errors, verdict=verdict, error=error))
         if isinstance(request, FetchRequest):
             request = _with_session(request, context)
         failed, rest = _split(request, verdict.rule.filter.topic, verdict.rule.filter.partition, context)
         answer = error_response(self.name, failed, API_KEYS[self.api_key].response, self.version, error)
         if rest is not None:
-            return _mapped(self._serve(rest, context), partial(_merged, answer))
+            return _changed(self.serve(rest, context), partial(_merged, answer))
         return None if isinstance(request, ProduceRequest) and request.acks == 0 else answer
 
 
@@ -209,17 +201,14 @@ def _topic_name(context: RequestContext, topic_id: Uuid) -> str | None:
 
 
 def _pass_on(outcome: Outcome, answer: Deferred[Any]) -> None:
-    if isinstance(outcome, Deferred):
-        answer.on_abandoned = outcome.abandon
-        outcome.listen(answer.resolve, answer.fail)
-    else:
-        answer.resolve(outcome)
+    source = as_deferred(outcome)
+    answer.on_abandoned = source.abandon
+    source.listen(answer.resolve, answer.fail)
 
 
-def _mapped(outcome: Outcome, change: Callable[[Any], Response]) -> Outcome:
-    if isinstance(outcome, Deferred):
-        return outcome.map(lambda response: None if response is None else change(response))
-    return None if outcome is None else change(outcome)
+def _changed(outcome: Outcome, change: Callable[[Any], Response]) -> Outcome:
+    """Without a change if there is no response."""
+    return mapped(outcome, lambda response: None if response is None else change(response))
 
 
 def _with_topic_errors(response: MetadataResponse, verdict: Verdict, error: type[KafkaError]) -> MetadataResponse:

@@ -1,4 +1,4 @@
-"""Records of a topic of a test cluster, and assertions on them that tell what was found instead."""
+"""Records of a topic of a test cluster, and assertions on them whose errors show what was found instead."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ class TopicView:
             if (matching if count is None else len(matching) == count) or (count == 0 and not matching):
                 return matching
             if time.monotonic() >= deadline or (count is not None and len(matching) > count):
-                raise AssertionError(_story(self.name, wanted, count, matching, records))
+                raise AssertionError(_failure_text(self.name, wanted, count, matching, records))
             time.sleep(POLL_S)
 
     def should_be_empty(self) -> None:
@@ -84,7 +84,7 @@ def _bytes(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def _story(
+def _failure_text(
     topic: str,
     wanted: Mapping[str, Any],
     count: int | None,

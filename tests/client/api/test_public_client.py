@@ -81,7 +81,7 @@ def test_an_idempotent_producer_makes_no_duplicates(kafka: Cluster) -> None:
     kafka.topic("tides").should_have(count=10)
 
 
-def test_named_partitions_start_where_they_are_told(kafka: Cluster) -> None:
+def test_named_partitions_start_where_the_options_say(kafka: Cluster) -> None:
     async def main() -> None:
         await _fill(kafka, 100)
         start = {TopicPartition("tides", 0): 5, TopicPartition("tides", 1): "latest"}

@@ -36,6 +36,6 @@ def test_a_login_over_tls(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_wrong_security_setting_is_told_at_once() -> None:
+def test_a_wrong_security_setting_is_reported_at_once() -> None:
     with pytest.raises(ValueError, match=r"sasl\.user is not supported; did you mean sasl\.username\?"):
         Producer("localhost:1", config={"sasl.user": "admin"})

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 from tidelog.cli.local_cluster.view import Move, OutOfSync, PartitionView
+from tidelog.client.consumer.offsets import DEBUGGING_CONSUMER
 from tidelog.client.network.bootstrap import Address
-from tidelog.client.network.connection import ClientConnection, ConnectionLost
+from tidelog.client.network.connection import ConnectionLost
+from tidelog.client.network.connections import Connections
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -44,40 +46,29 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 CLIENT_ID = "tidelog-status"
 RESPONSE_S = 2.0
 CONSUMER = -1
-DEBUGGING_CONSUMER = -2
 """Replica id of Kafka's debugging consumer: any replica answers with its own log end offset."""
 LATEST = -1
 TOPIC_RESOURCE = 2
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 
 
-class Connections:
-    """One connection per broker, kept between queries and reopened when it was lost."""
+class BrokerQueries:
+    """Single questions to brokers of which some may be down. Connections are kept between questions."""
 
     def __init__(self, network: Network, *, response_s: float = RESPONSE_S) -> None:
-        self._network = network
+        self._connections = Connections(network, CLIENT_ID)
         self._response_s = response_s
-        self._open: dict[Address, ClientConnection] = {}
 
     async def ask(self, address: Address, request: Request, response_type: type[ResponseT]) -> ResponseT | None:
         """None if the broker does not answer."""
         try:
-            connection = await self._connection(address)
+            connection = await self._connections.to(address, timeout_s=self._response_s)
             return await connection.ask(request, response_type, timeout_s=self._response_s)
         except (ConnectionLost, KafkaError):
             return None
 
-    async def _connection(self, address: Address) -> ClientConnection:
-        found = self._open.get(address)
-        if found is None or found.is_closed:
-            found = await ClientConnection.open(self._network, *address, CLIENT_ID, timeout_s=self._response_s)
-            self._open[address] = found
-        return found
-
     def close(self) -> None:
-        for connection in self._open.values():
-            connection.close()
-        self._open.clear()
+        self._connections.close()
 
 
 class ClusterResponses(NamedTuple):
@@ -99,22 +90,22 @@ class ClusterResponses(NamedTuple):
 
 
 async def query_cluster(
-    connections: Connections, addresses: Iterable[Address], topic: str | None = None
+    queries: BrokerQueries, addresses: Iterable[Address], topic: str | None = None
 ) -> ClusterResponses:
     """The cluster of the brokers at these addresses, including brokers that only the metadata names.
 
     With all topics, or only this one.
     """
     asked = set(addresses)
-    responses = await _metadata(connections, asked, topic)
+    responses = await _metadata(queries, asked, topic)
     named = {Address(broker.host, broker.port) for response in responses.values() for broker in response.brokers}
-    responses |= await _metadata(connections, named - asked, topic)
+    responses |= await _metadata(queries, named - asked, topic)
     truth = _best(responses)
     if truth is None:
         return ClusterResponses(responses, None, None, {}, [], {}, {})
     members = {broker.node_id: Address(broker.host, broker.port) for broker in truth.brokers}
     reachable = {broker_id: address for broker_id, address in members.items() if address in responses}
-    log_dirs = await _log_dirs(connections, reachable)
+    log_dirs = await _log_dirs(queries, reachable)
     suspensions = {broker_id: found.suspension for broker_id, found in log_dirs.items() if found.suspension}
     controller = None if truth.controller_id == NO_BROKER else truth.controller_id
     return ClusterResponses(
@@ -122,7 +113,7 @@ async def query_cluster(
         truth.cluster_id,
         None if controller in suspensions else controller,
         members,
-        await _partitions(connections, truth, reachable, log_dirs),
+        await _partitions(queries, truth, reachable, log_dirs),
         suspensions,
         {broker_id: found.stray_logs for broker_id, found in log_dirs.items() if found.stray_logs},
         _offline_directories(log_dirs),
@@ -138,22 +129,22 @@ def _offline_directories(log_dirs: Mapping[BrokerId, DescribeLogDirsResponse]) -
 
 
 async def _log_dirs(
-    connections: Connections, brokers: Mapping[BrokerId, Address]
+    queries: BrokerQueries, brokers: Mapping[BrokerId, Address]
 ) -> dict[BrokerId, DescribeLogDirsResponse]:
     request = DescribeLogDirsRequest(topics=None)
     responses = await asyncio.gather(
-        *(connections.ask(address, request, DescribeLogDirsResponse) for address in brokers.values())
+        *(queries.ask(address, request, DescribeLogDirsResponse) for address in brokers.values())
     )
     return {broker_id: response for broker_id, response in zip(brokers, responses, strict=True) if response is not None}
 
 
 async def _metadata(
-    connections: Connections, addresses: set[Address], topic: str | None
+    queries: BrokerQueries, addresses: set[Address], topic: str | None
 ) -> dict[Address, MetadataResponse]:
     topics = None if topic is None else [MetadataRequestTopic(name=topic)]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     asked = list(addresses)
-    responses = await asyncio.gather(*(connections.ask(address, request, MetadataResponse) for address in asked))
+    responses = await asyncio.gather(*(queries.ask(address, request, MetadataResponse) for address in asked))
     return {address: response for address, response in zip(asked, responses, strict=True) if response is not None}
 
 
@@ -167,7 +158,7 @@ def _best(responses: Mapping[Address, MetadataResponse]) -> MetadataResponse | N
 
 
 async def _partitions(
-    connections: Connections,
+    queries: BrokerQueries,
     truth: MetadataResponse,
     reachable: Mapping[BrokerId, Address],
     log_dirs: Mapping[BrokerId, DescribeLogDirsResponse],
@@ -182,13 +173,13 @@ async def _partitions(
         return []
     reports = await asyncio.gather(
         *(
-            _query_broker(connections, broker_id, address, known, log_dirs.get(broker_id))
+            _query_broker(queries, broker_id, address, known, log_dirs.get(broker_id))
             for broker_id, address in reachable.items()
         )
     )
     by_broker = dict(zip(reachable, reports, strict=True))
-    moves = await _moves(connections, reachable.get(truth.controller_id))
-    minimums = await _min_in_sync(connections, list(reachable.values()), {found.topic for found in known})
+    moves = await _moves(queries, reachable.get(truth.controller_id))
+    minimums = await _min_in_sync(queries, list(reachable.values()), {found.topic for found in known})
     return [
         _partition_view(found, known[found], by_broker, moves.get(found))._replace(
             min_in_sync=minimums.get(found.topic, 1),
@@ -198,7 +189,7 @@ async def _partitions(
     ]
 
 
-async def _min_in_sync(connections: Connections, addresses: Sequence[Address], topics: Set[str]) -> dict[str, int]:
+async def _min_in_sync(queries: BrokerQueries, addresses: Sequence[Address], topics: Set[str]) -> dict[str, int]:
     """By topic, from the first broker that answers."""
     resources = [
         DescribeConfigsResource(
@@ -207,7 +198,7 @@ async def _min_in_sync(connections: Connections, addresses: Sequence[Address], t
         for topic in sorted(topics)
     ]
     for address in addresses:
-        response = await connections.ask(address, DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+        response = await queries.ask(address, DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
         if response is not None:
             return {
                 result.resource_name: int(entry.value or 1)
@@ -220,12 +211,12 @@ async def _min_in_sync(connections: Connections, addresses: Sequence[Address], t
 
 
 async def _moves(
-    connections: Connections, controller: Address | None
+    queries: BrokerQueries, controller: Address | None
 ) -> dict[TopicPartition, OngoingPartitionReassignment]:
     if controller is None:
         return {}
     request = ListPartitionReassignmentsRequest(topics=None)
-    response = await connections.ask(controller, request, ListPartitionReassignmentsResponse)
+    response = await queries.ask(controller, request, ListPartitionReassignmentsResponse)
     return {
         TopicPartition(topic.name, each.partition_index): each
         for topic in (response.topics if response else [])
@@ -244,7 +235,7 @@ class _BrokerReport(NamedTuple):
 
 
 async def _query_broker(
-    connections: Connections,
+    queries: BrokerQueries,
     broker_id: BrokerId,
     address: Address,
     known: Mapping[TopicPartition, MetadataResponsePartition],
@@ -253,8 +244,8 @@ async def _query_broker(
     hosted = [found for found, partition in known.items() if broker_id in partition.replica_nodes]
     led = [found for found in hosted if known[found].leader_id == broker_id]
     ends, high_watermarks = await asyncio.gather(
-        _latest(connections, address, hosted, DEBUGGING_CONSUMER),
-        _latest(connections, address, led, CONSUMER),
+        _latest(queries, address, hosted, DEBUGGING_CONSUMER),
+        _latest(queries, address, led, CONSUMER),
     )
     described = {
         TopicPartition(topic.name, partition.partition_index): partition
@@ -270,7 +261,7 @@ async def _query_broker(
 
 
 async def _latest(
-    connections: Connections, address: Address, partitions: Sequence[TopicPartition], replica_id: int
+    queries: BrokerQueries, address: Address, partitions: Sequence[TopicPartition], replica_id: int
 ) -> dict[TopicPartition, int]:
     if not partitions:
         return {}
@@ -279,7 +270,7 @@ async def _latest(
         by_topic.setdefault(topic, []).append(ListOffsetsPartition(partition_index=partition, timestamp=LATEST))
     topics = [ListOffsetsTopic(name=topic, partitions=wanted) for topic, wanted in by_topic.items()]
     request = ListOffsetsRequest(replica_id=replica_id, topics=topics)
-    response = await connections.ask(address, request, ListOffsetsResponse)
+    response = await queries.ask(address, request, ListOffsetsResponse)
     return {
         TopicPartition(topic.name, partition.partition_index): partition.offset
         for topic in (response.topics if response else [])

@@ -1,14 +1,17 @@
 """`tidelog down`, `kill` and `start`, for the cluster of `tidelog up`."""
 
 import argparse
+import json
 import signal
 import time
+from collections.abc import Callable
 
+from tidelog.cli.client_command import note
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.detached_processes import POLL_S, send_signal, wait_until_gone
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
-from tidelog.cli.local_cluster.processes import POLL_S, send_signal, wait_until_gone
 from tidelog.cli.local_cluster.starting import reject_taken_ports, start_broker
 from tidelog.cli.local_cluster.stopping import MAX_STOP_S, stop, stop_order
 from tidelog.runtime.process_identity import ProcessIdentity, is_running
@@ -23,24 +26,26 @@ def down(options: argparse.Namespace) -> int:
     supervisor = data.supervisor()
     if not running and supervisor is None:
         raise CommandError(f"no broker of {data.name} is running")
+    say = note if options.json else print
     if supervisor is not None:
-        _end_supervisor(supervisor.identity, running)
+        _end_supervisor(supervisor.identity, running, say)
     with data.operation():
         left = data.running_brokers(plan)
         if left:
-            stop(stop_order(list(left.values()), _controller(data, plan) if len(left) > 1 else None), print)
-    print(f"all brokers of {data.name} have stopped")
+            stop(stop_order(list(left.values()), _controller(data, plan) if len(left) > 1 else None), say)
+    stopped = {"data": data.name, "stopped": sorted(running)}
+    print(json.dumps(stopped) if options.json else f"all brokers of {data.name} have stopped")
     return 0
 
 
-def _end_supervisor(identity: ProcessIdentity, running: dict[int, BrokerProcess]) -> None:
+def _end_supervisor(identity: ProcessIdentity, running: dict[int, BrokerProcess], say: Callable[[str], None]) -> None:
     """The supervisor stops the brokers: if another process did, it would restart them or report them as crashed."""
     send_signal(identity, signal.SIGTERM)
     deadline = time.monotonic() + MAX_STOP_S
     waiting = list(running.values())
     while is_running(identity) and time.monotonic() < deadline:
         for process in [process for process in waiting if not process.is_running]:
-            print(f"broker {process.broker_id} stopped")
+            say(f"broker {process.broker_id} stopped")
             waiting.remove(process)
         time.sleep(POLL_S)
     if is_running(identity):
@@ -50,15 +55,15 @@ def _end_supervisor(identity: ProcessIdentity, running: dict[int, BrokerProcess]
 def _controller(data: DataDirectory, plan: Plan) -> int | None:
     import asyncio
 
-    from tidelog.cli.local_cluster.foreground import new_connections
+    from tidelog.cli.local_cluster.foreground import new_queries
     from tidelog.cli.local_cluster.inspection import inspect_local_cluster
 
     async def find_controller() -> int | None:
-        connections = new_connections(data.command_config)
+        queries = new_queries(data.command_config)
         try:
-            return (await inspect_local_cluster(connections, data, plan)).controller
+            return (await inspect_local_cluster(queries, data, plan)).controller
         finally:
-            connections.close()
+            queries.close()
 
     return asyncio.run(find_controller())
 
@@ -79,7 +84,11 @@ def kill_broker(options: argparse.Namespace) -> int:
             f" {KILLED_S:.0f} s"
         )
     supervisor = data.supervisor()
-    if supervisor is not None and supervisor.restart:
+    is_restarted = supervisor is not None and supervisor.restart
+    if options.json:
+        print(json.dumps({"broker": options.broker, "pid": process.identity.pid, "is_restarted": is_restarted}))
+        return 0
+    if is_restarted:
         after = "the supervisor restarts it (--restart)"
     else:
         after = f"`{hint(data, f'start {options.broker}')}` starts it again"
@@ -99,7 +108,21 @@ def start(options: argparse.Namespace) -> int:
         process = start_broker(data, plan, options.broker)
     from tidelog.cli.local_cluster.foreground import wait_for_one
 
-    return 0 if wait_for_one(data, process, print) else 1
+    if not wait_for_one(data, process, note if options.json else print):
+        return 1
+    if options.json:
+        print(json.dumps(process_json(process)))
+    return 0
+
+
+def process_json(process: BrokerProcess) -> dict[str, object]:
+    address = f"{process.host}:{process.port}"
+    return {
+        "broker": process.broker_id,
+        "address": address,
+        "pid": process.identity.pid,
+        "metrics": process.metrics_url,
+    }
 
 
 def _reject_unknown(broker_id: int, data: DataDirectory, plan: Plan) -> None:

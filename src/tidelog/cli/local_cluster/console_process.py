@@ -23,21 +23,24 @@ def running_console(data: DataDirectory, plan: Plan) -> Generator[str]:
     if not all(importlib.util.find_spec(name) for name in NEEDED):
         yield "console: not installed; `pip install 'tidelog[console]'` adds it"
         return
-    port = _free_port()
-    arguments = ["console", "--bootstrap", plan.bootstrap, "--data", str(data.root), "--manage", "--port", str(port)]
+    listener = _listen()
+    port = listener.getsockname()[1]
+    arguments = ["console", "--bootstrap", plan.bootstrap, "--data", str(data.root), "--manage"]
+    arguments += ["--listener", str(listener.fileno())]
     environment, query = os.environ.copy(), ""
     if data.command_config is not None:
         arguments += ["--command-config", data.command_config]
         # Others on this machine may reach the page, but must not act as the administrator. `ps` shows arguments to all.
         environment[TOKEN_VARIABLE] = secrets.token_urlsafe(24)
         query = f"?token={environment[TOKEN_VARIABLE]}"
-    with (data.root / "console.log").open("wb") as log:
+    with listener, (data.root / "console.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tidelog", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=environment,
+            pass_fds=[listener.fileno()],
             start_new_session=True,  # Ctrl-C is for the cluster, which ends the console last
         )
     try:
@@ -51,12 +54,9 @@ def running_console(data: DataDirectory, plan: Plan) -> Generator[str]:
             process.wait()
 
 
-def _free_port() -> int:
-    for port in (DEFAULT_PORT, 0):
-        try:
-            with socket.create_server((HOST, port)) as listener:
-                found: int = listener.getsockname()[1]
-                return found
-        except OSError:
-            continue
-    raise AssertionError("port 0 is always free")
+def _listen() -> socket.socket:
+    """The usual port, or any other if it is taken. The console inherits it, so that nobody takes it meanwhile."""
+    try:
+        return socket.create_server((HOST, DEFAULT_PORT))
+    except OSError:
+        return socket.create_server((HOST, 0))

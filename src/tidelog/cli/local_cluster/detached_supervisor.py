@@ -5,7 +5,7 @@ import logging
 import sys
 
 from tidelog.cli.local_cluster.data_directory import DataDirectory
-from tidelog.cli.local_cluster.foreground import StopSignals, new_connections, stop_brokers
+from tidelog.cli.local_cluster.foreground import StopSignals, new_queries, stop_brokers
 from tidelog.cli.local_cluster.inspection import inspect_local_cluster
 from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.supervisor import Supervisor
@@ -22,11 +22,11 @@ async def supervise(data: DataDirectory, plan: Plan) -> None:
     if supervisor.done():
         supervisor.result()
     supervisor.cancel()
-    connections = new_connections(data.command_config)
+    queries = new_queries(data.command_config)
     try:
-        view = await inspect_local_cluster(connections, data, plan)
+        view = await inspect_local_cluster(queries, data, plan)
     finally:
-        connections.close()
+        queries.close()
     await stop_brokers(data.running_brokers(plan), view.controller, logger.info, end)
 
 

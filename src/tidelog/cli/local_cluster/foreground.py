@@ -9,7 +9,7 @@ from typing import Any
 
 from tidelog.cli.client_command import command_network
 from tidelog.cli.local_cluster.administrator import ensure_administrator
-from tidelog.cli.local_cluster.broker_queries import Connections
+from tidelog.cli.local_cluster.broker_queries import BrokerQueries
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.hints import bootstrap_flag, hint, program
 from tidelog.cli.local_cluster.inspection import inspect_local_cluster
@@ -18,7 +18,7 @@ from tidelog.cli.local_cluster.readiness import BrokerEnded, wait_until_ready, w
 from tidelog.cli.local_cluster.screen import Screen, make_screen
 from tidelog.cli.local_cluster.stopping import kill, stop, stop_order
 from tidelog.cli.local_cluster.supervisor import Supervisor
-from tidelog.cli.local_cluster.up import client_lines, metrics_line, ready_line
+from tidelog.cli.local_cluster.up_command import client_lines, metrics_line, ready_line
 
 CHECK_INTERVAL_S = 1.0
 MAX_REFRESH_SHARE = 0.05
@@ -26,9 +26,9 @@ MAX_REFRESH_SHARE = 0.05
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def new_connections(command_config: str | None = None) -> Connections:
+def new_queries(command_config: str | None = None) -> BrokerQueries:
     """With the TLS and login of a client.properties, if there is one."""
-    return Connections(command_network(command_config))
+    return BrokerQueries(command_network(command_config))
 
 
 class StopSignals:
@@ -51,13 +51,11 @@ def wait_for_cluster(
 
     async def wait() -> bool:
         end = StopSignals()
-        connections = new_connections(data.command_config)
+        queries = new_queries(data.command_config)
         try:
-            return await _stop_on_failure(
-                _wait_until_writable(connections, data, plan, started, say), started, say, end
-            )
+            return await _stop_on_failure(_wait_until_writable(queries, data, plan, started, say), started, say, end)
         finally:
-            connections.close()
+            queries.close()
 
     return asyncio.run(wait())
 
@@ -68,19 +66,19 @@ def wait_for_one(data: DataDirectory, process: BrokerProcess, say: Callable[[str
 
     async def wait() -> bool:
         end = StopSignals()
-        connections = new_connections(data.command_config)
+        queries = new_queries(data.command_config)
         try:
             return await _stop_on_failure(
-                wait_until_ready(connections, data, alone, partial(_say_ready, say)), alone, say, end
+                wait_until_ready(queries, data, alone, partial(_say_ready, say)), alone, say, end
             )
         finally:
-            connections.close()
+            queries.close()
 
     return asyncio.run(wait())
 
 
 async def _wait_until_writable(
-    connections: Connections,
+    queries: BrokerQueries,
     data: DataDirectory,
     plan: Plan,
     started: Mapping[int, BrokerProcess],
@@ -89,8 +87,8 @@ async def _wait_until_writable(
     processes = {**data.running_brokers(plan), **started}
     if plan.is_secure:
         await ensure_administrator(data.root, plan)
-    await wait_until_ready(connections, data, processes, partial(_say_ready, say))
-    await wait_until_writable(connections, processes, data.min_in_sync_replicas())
+    await wait_until_ready(queries, data, processes, partial(_say_ready, say))
+    await wait_until_writable(queries, processes, data.min_in_sync_replicas())
 
 
 def _say_ready(say: Callable[[str], None], process: BrokerProcess) -> None:
@@ -158,11 +156,11 @@ async def _watch(
     console: AbstractContextManager[str],
 ) -> int:
     end = StopSignals()
-    connections = new_connections(data.command_config)
+    queries = new_queries(data.command_config)
     screen = make_screen(f"Ctrl-C stops the cluster; its data stays in {data.name}")
     try:
         if not await _stop_on_failure(
-            _wait_until_writable(connections, data, plan, started, screen.say), started, screen.say, end
+            _wait_until_writable(queries, data, plan, started, screen.say), started, screen.say, end
         ):
             return 1
         ready = [
@@ -174,16 +172,16 @@ async def _watch(
         with console as console_line:
             for line in [*ready, *filter(None, [console_line]), *_first_steps(data, plan)]:
                 screen.say(line)
-            controller = await _until_ended(connections, data, plan, screen, end, restart=restart)
+            controller = await _until_ended(queries, data, plan, screen, end, restart=restart)
         screen.say("stopping the brokers")
         await stop_brokers(data.running_brokers(plan), controller, screen.say, end)
         return 0
     finally:
-        connections.close()
+        queries.close()
 
 
 async def _until_ended(
-    connections: Connections, data: DataDirectory, plan: Plan, screen: Screen, end: StopSignals, *, restart: bool
+    queries: BrokerQueries, data: DataDirectory, plan: Plan, screen: Screen, end: StopSignals, *, restart: bool
 ) -> int | None:
     """Shows the cluster until the user stops it; returns the controller at that time."""
     supervisor = asyncio.ensure_future(Supervisor(data, plan, screen.say, restart=restart).run())
@@ -195,7 +193,7 @@ async def _until_ended(
             if supervisor.done():
                 supervisor.result()
             began = loop.time()
-            view = await inspect_local_cluster(connections, data, plan)
+            view = await inspect_local_cluster(queries, data, plan)
             controller = view.controller
             screen.show(view)
             pause_s = max(CHECK_INTERVAL_S, (loop.time() - began) / MAX_REFRESH_SHARE)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from tidelog.cli.local_cluster.broker_queries import ClusterResponses, Connections, query_cluster
+from tidelog.cli.local_cluster.broker_queries import BrokerQueries, ClusterResponses, query_cluster
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.plan import HOST, Plan
 from tidelog.cli.local_cluster.view import BrokerState, BrokerView, ClusterView
@@ -11,10 +11,10 @@ from tidelog.client.network.bootstrap import Address
 from tidelog.runtime.process_identity import is_stopped
 
 
-async def inspect_local_cluster(connections: Connections, data: DataDirectory, plan: Plan) -> ClusterView:
+async def inspect_local_cluster(queries: BrokerQueries, data: DataDirectory, plan: Plan) -> ClusterView:
     """All brokers of the plan, running or not."""
     running = data.running_brokers(plan)
-    findings = await query_cluster(connections, [Address(broker.host, broker.port) for broker in running.values()])
+    findings = await query_cluster(queries, [Address(broker.host, broker.port) for broker in running.values()])
     brokers = [_local_broker(broker_id, plan, running.get(broker_id), findings) for broker_id in plan.broker_ids]
     return _view(findings, brokers)
 
@@ -53,9 +53,9 @@ def _member_state(broker_id: int, address: Address, findings: ClusterResponses) 
     return BrokerState.UP if address in findings.responses else BrokerState.SILENT
 
 
-async def inspect_remote_cluster(connections: Connections, bootstrap: Sequence[Address]) -> ClusterView:
+async def inspect_remote_cluster(queries: BrokerQueries, bootstrap: Sequence[Address]) -> ClusterView:
     """What the brokers report. A broker that hosts replicas and is not a live member counts as down."""
-    findings = await query_cluster(connections, bootstrap)
+    findings = await query_cluster(queries, bootstrap)
     hosts = {replica for partition in findings.partitions for replica in partition.replicas}
     brokers = []
     for broker_id in sorted(hosts | findings.members.keys()):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from tidelog.cli.command_error import CommandError
-from tidelog.cli.local_cluster.broker_queries import Connections
+from tidelog.cli.local_cluster.broker_queries import BrokerQueries
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
 from tidelog.cli.local_cluster.starting import exit_reason
 from tidelog.client.network.bootstrap import Address
@@ -25,7 +25,7 @@ class BrokerEnded(CommandError):
 
 
 async def wait_until_ready(
-    connections: Connections,
+    queries: BrokerQueries,
     data: DataDirectory,
     processes: Mapping[int, BrokerProcess],
     on_ready: Callable[[BrokerProcess], None],
@@ -35,13 +35,13 @@ async def wait_until_ready(
     try:
         async with asyncio.TaskGroup() as group:
             for process in processes.values():
-                group.create_task(_wait_for_one(connections, data, process, processes, on_ready, deadline))
+                group.create_task(_wait_for_one(queries, data, process, processes, on_ready, deadline))
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
 
 
 async def _wait_for_one(
-    connections: Connections,
+    queries: BrokerQueries,
     data: DataDirectory,
     process: BrokerProcess,
     processes: Mapping[int, BrokerProcess],
@@ -49,7 +49,7 @@ async def _wait_for_one(
     deadline: float,
 ) -> None:
     poll_s = FIRST_POLL_S
-    while not _sees_all_brokers(await _ask(connections, process), processes):
+    while not _sees_all_brokers(await _ask(queries, process), processes):
         if not process.is_running:
             raise BrokerEnded(f"broker {process.broker_id} did not start: {exit_reason(data, process.broker_id)}")
         if time.monotonic() > deadline:
@@ -62,9 +62,9 @@ async def _wait_for_one(
     on_ready(process)
 
 
-async def _ask(connections: Connections, process: BrokerProcess) -> MetadataResponse | None:
+async def _ask(queries: BrokerQueries, process: BrokerProcess) -> MetadataResponse | None:
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    return await connections.ask(Address(process.host, process.port), request, MetadataResponse)
+    return await queries.ask(Address(process.host, process.port), request, MetadataResponse)
 
 
 def _sees_all_brokers(response: MetadataResponse | None, processes: Mapping[int, BrokerProcess]) -> bool:
@@ -76,7 +76,7 @@ def _sees_all_brokers(response: MetadataResponse | None, processes: Mapping[int,
 
 
 async def wait_until_writable(
-    connections: Connections, processes: Mapping[int, BrokerProcess], min_in_sync_replicas: int
+    queries: BrokerQueries, processes: Mapping[int, BrokerProcess], min_in_sync_replicas: int
 ) -> None:
     """Waits until every broker sees all brokers, a leader for each partition and enough in-sync replicas.
 
@@ -85,7 +85,7 @@ async def wait_until_writable(
     deadline = time.monotonic() + MAX_ELECTION_S
     for process in processes.values():
         while time.monotonic() < deadline:
-            response = await _ask(connections, process)
+            response = await _ask(queries, process)
             if _sees_all_brokers(response, processes) and _is_writable(response, min_in_sync_replicas):
                 break
             await asyncio.sleep(FIRST_POLL_S)

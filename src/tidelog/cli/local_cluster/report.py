@@ -71,10 +71,10 @@ def as_text(view: ClusterView, remedy: Remedy | None = None, limit: int | None =
 
 
 def _briefly(partition: PartitionView, view: ClusterView) -> PartitionView:
-    """Without the reasons that a line above tells already."""
+    """Without the reasons that are in a line above."""
     gone = {each.broker_id for each in view.brokers if each.state in GONE}
-    untold = [each for each in partition.out_of_sync if partition.has_leader and each.replica not in gone]
-    return partition._replace(out_of_sync=untold)
+    remaining = [each for each in partition.out_of_sync if partition.has_leader and each.replica not in gone]
+    return partition._replace(out_of_sync=remaining)
 
 
 def verdict_lines(view: ClusterView) -> list[str]:

@@ -61,8 +61,8 @@ class TerminalScreen:
 
 def picture(view: ClusterView, columns: int, rows: int) -> list[str]:
     """As much as fits: all brokers, then partitions, unhealthy ones first."""
-    told = [*verdict_lines(view), *problem_lines(view)[:MAX_PROBLEM_LINES]]
-    wrapped = [line for each in told for line in textwrap.wrap(each, columns, subsequent_indent="  ")]
+    sentences = [*verdict_lines(view), *problem_lines(view)[:MAX_PROBLEM_LINES]]
+    wrapped = [line for each in sentences for line in textwrap.wrap(each, columns, subsequent_indent="  ")]
     head = [*wrapped, "", *broker_lines(view, columns), ""]
     room = max(MIN_PARTITION_LINES, rows - len(head) - 2)
     worth_showing = [partition for partition in view.partitions if partition.is_shown_by_default]

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.detached_processes import start_detached
 from tidelog.cli.local_cluster.plan import HOST, Plan
-from tidelog.cli.local_cluster.processes import start_detached
 
 FIRST_FREE_PORT = 20_000
 LAST_FREE_PORT = 32_000
 """Below the range from which the system takes ports for outgoing connections."""
 SECOND_LOOK_S = 0.3
-"""Whoever holds a port for a moment may only be looking whether it is free, as this module does."""
+"""Pause before a taken port is checked again: another process may hold it only to check whether it is free."""
 
 
 def reject_taken_ports(plan: Plan, broker_ids: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""`tidelog status`: the report on a cluster, once or until Ctrl-C. The exit code tells its health."""
+"""`tidelog status`: the report on a cluster, once or until Ctrl-C. The exit code shows its health."""
 
 import argparse
 import asyncio
@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from tidelog.cli.command_error import CommandError
-from tidelog.cli.local_cluster.broker_queries import Connections
+from tidelog.cli.local_cluster.broker_queries import BrokerQueries
 from tidelog.cli.local_cluster.data_directory import DataDirectory
-from tidelog.cli.local_cluster.foreground import new_connections
+from tidelog.cli.local_cluster.foreground import new_queries
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.inspection import inspect_local_cluster, inspect_remote_cluster
 from tidelog.cli.local_cluster.report import PARTITIONS_SHOWN, Remedy, as_text, health_of
@@ -27,7 +27,7 @@ ATTEMPTS = 3
 """At the moment of a failover a broker may not answer, or not know its cluster yet."""
 ATTEMPT_PAUSE_S = 0.5
 
-Inspect = Callable[[Connections], Awaitable[ClusterView]]
+Inspect = Callable[[BrokerQueries], Awaitable[ClusterView]]
 
 
 class Place(NamedTuple):
@@ -36,6 +36,8 @@ class Place(NamedTuple):
     address: str | None
     """Of a cluster elsewhere; None for the cluster of a data directory."""
     command_config: str | None = None
+    hint: str = ""
+    """What to do if no broker answers there."""
 
 
 def status(options: argparse.Namespace) -> int:
@@ -43,10 +45,10 @@ def status(options: argparse.Namespace) -> int:
     if options.watch:
         return asyncio.run(_watch(place, options))
     view = asyncio.run(_inspect_once(place))
-    if place.address is not None and view.cluster_id is None:
-        raise CommandError(f"no broker answers at {place.address}; check --bootstrap HOST:PORT")
     health = health_of(view)
-    if options.json:
+    if place.address is not None and view.cluster_id is None and not options.json:
+        print(f"tidelog status: no broker answers at {place.address}; {place.hint}", file=sys.stderr)
+    elif options.json:
         print(json.dumps({"health": health.name.lower(), **as_json(view)}, indent=2))
     else:
         print("\n".join(map(paint_for(sys.stdout), _lines(view, place, options))))
@@ -67,7 +69,11 @@ def _place(options: argparse.Namespace) -> Place:
         raise CommandError(f"{chosen.origin}: {error}") from None
     command_config = options.command_config or chosen.command_config
     return Place(
-        lambda connections: inspect_remote_cluster(connections, bootstrap), None, chosen.bootstrap, command_config
+        lambda queries: inspect_remote_cluster(queries, bootstrap),
+        None,
+        chosen.bootstrap,
+        command_config,
+        chosen.hint,
     )
 
 
@@ -75,7 +81,7 @@ def _local(path: str) -> Place:
     data = DataDirectory(path)
     plan = data.require_plan()
     return Place(
-        lambda connections: inspect_local_cluster(connections, data, plan),
+        lambda queries: inspect_local_cluster(queries, data, plan),
         lambda broker_id: f"Start it: `{hint(data, f'start {broker_id}')}`",
         None,
         data.command_config,
@@ -83,17 +89,17 @@ def _local(path: str) -> Place:
 
 
 async def _inspect_once(place: Place) -> ClusterView:
-    connections = new_connections(place.command_config)
+    queries = new_queries(place.command_config)
     try:
         for attempt in range(ATTEMPTS):
-            view = await place.inspect(connections)
+            view = await place.inspect(queries)
             if view.cluster_id is not None or all(broker.pid is None for broker in view.brokers):
                 break
             if attempt < ATTEMPTS - 1:
                 await asyncio.sleep(ATTEMPT_PAUSE_S)
         return view
     finally:
-        connections.close()
+        queries.close()
 
 
 def _lines(view: ClusterView, place: Place, options: argparse.Namespace) -> list[str]:
@@ -112,12 +118,12 @@ async def _watch(place: Place, options: argparse.Namespace) -> int:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    connections = new_connections(place.command_config)
+    queries = new_queries(place.command_config)
     display = LiveDisplay(sys.stdout, paint_for(sys.stdout)) if supports_live_display(sys.stdout) else None
     last: ClusterView | None = None
     try:
         while not ended.is_set():
-            found = await place.inspect(connections)
+            found = await place.inspect(queries)
             view = held(last, found)
             if display is not None:
                 display.show(_screen(view, found, place, options))
@@ -129,7 +135,7 @@ async def _watch(place: Place, options: argparse.Namespace) -> int:
             last = view
             await asyncio.wait([asyncio.ensure_future(ended.wait())], timeout=REFRESH_S)
     finally:
-        connections.close()
+        queries.close()
     return 0 if last is None else health_of(last)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess
-from tidelog.cli.local_cluster.processes import POLL_S, reap, send_signal
+from tidelog.cli.local_cluster.detached_processes import POLL_S, reap, send_signal
 from tidelog.runtime.process_identity import is_running
 
 MAX_STOP_S = 60.0

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.detached_processes import reap
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan
-from tidelog.cli.local_cluster.processes import reap
 from tidelog.cli.local_cluster.starting import exit_reason, reject_taken_ports, start_broker
 
 CHECK_INTERVAL_S = 0.2

@@ -28,6 +28,7 @@ POLL_S = 1.0
 LINE_EVERY_S = 5.0
 """Between lines of progress where it cannot be redrawn."""
 ERRORS_SHOWN = 5
+METADATA_ATTEMPTS = 5
 
 
 async def move(cluster: Cluster, options: argparse.Namespace) -> None:
@@ -149,9 +150,34 @@ async def _carry_out(cluster: Cluster, moves: list[Move], options: argparse.Name
     )
     await _follow(cluster, progress, options)
     await _remove_throttles(cluster, {each.topic for each in throttled} if options.throttle is not None else ())
+    unmoved = await _unmoved(cluster, progress)
     # The new leaders are those of the plan. One that is not in sync right now takes over later by itself.
-    await ReassignmentAdmin(cluster).elect([move.topic_partition for move in accepted])
-    _print(options, f"moved: {progress.line}", {"state": "completed", **progress.as_json()})
+    await ReassignmentAdmin(cluster).elect([each.copy.topic_partition for each in progress.states if each.is_done])
+    _report_end(options, progress, unmoved)
+
+
+async def _unmoved(cluster: Cluster, progress: Progress) -> list[str]:
+    """Partitions whose replicas are not the new ones. Brokers learn of the end of a move a little later."""
+    for _ in range(METADATA_ATTEMPTS):
+        metadata = await cluster.ask_topics(None)
+        replicas = {
+            TopicPartition(topic.name, number): partition.replicas
+            for topic in metadata.topics.values()
+            for number, partition in topic.partitions.items()
+        }
+        if all(each.copy.is_made(replicas.get(each.copy.topic_partition)) for each in progress.states):
+            break
+        await asyncio.sleep(POLL_S)
+    return progress.settle(replicas)
+
+
+def _report_end(options: argparse.Namespace, progress: Progress, unmoved: list[str]) -> None:
+    if not unmoved:
+        return _print(options, f"moved: {progress.line}", {"state": "completed", **progress.as_json()})
+    if options.json:
+        print(json.dumps({"state": "interrupted", **progress.as_json()}))
+    named = ", ".join(unmoved[:ERRORS_SHOWN]) + (", ..." if len(unmoved) > ERRORS_SHOWN else "")
+    raise CommandError(f"{len(unmoved):,} of {plural(len(progress.states), 'partition')} not moved: {named}")
 
 
 def _report_rejected(rejected: Mapping[TopicPartition, KafkaError], asked: int) -> None:
@@ -220,7 +246,7 @@ async def _status(cluster: Cluster, survey: Survey, options: argparse.Namespace)
     if options.wait:
         await _follow(cluster, progress, options)
         await _remove_throttles(cluster, {each.topic for each in survey.partitions})
-        return _print(options, f"moved: {progress.line}", {"state": "completed", **progress.as_json()})
+        return _report_end(options, progress, await _unmoved(cluster, progress))
     admin, loop = ReassignmentAdmin(cluster), asyncio.get_running_loop()
     progress.update(loop.time(), survey.ongoing.keys(), survey.sizes)
     await asyncio.sleep(POLL_S)  # a rate needs two samples

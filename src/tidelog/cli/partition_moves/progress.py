@@ -24,6 +24,10 @@ class Copy(NamedTuple):
     removed: tuple[BrokerId, ...]
     size_bytes: int
 
+    def is_made(self, replicas: Collection[BrokerId] | None) -> bool:
+        """Whether these replicas are those after the move; None if the partition is gone."""
+        return replicas is not None and set(self.added) <= set(replicas) and not set(self.removed) & set(replicas)
+
 
 class CopyState(NamedTuple):
     copy: Copy
@@ -46,11 +50,20 @@ class Progress:
         ongoing: Collection[TopicPartition],
         sizes: Mapping[tuple[TopicPartition, BrokerId], int],
     ) -> None:
-        """A partition that is not being reassigned any more has all its new replicas."""
+        """A partition that is not being reassigned any more counts as done until `settle` looks at its replicas."""
         self.states = [_state(each.copy, ongoing, sizes) for each in self.states]
         self._samples.append((now_s, self.copied_bytes))
         while now_s - self._samples[0][0] > RATE_WINDOW_S and len(self._samples) > 2:
             self._samples.popleft()
+
+    def settle(self, replicas: Mapping[TopicPartition, Collection[BrokerId]]) -> list[str]:
+        """Compare with the replicas at the end. Returns what was not moved, because it was cancelled or deleted."""
+        left = [each.copy for each in self.states if not each.copy.is_made(replicas.get(each.copy.topic_partition))]
+        self.states = [CopyState(each.copy, 0, is_done=False) if each.copy in left else each for each in self.states]
+        return [
+            f"{each.topic_partition} ({'cancelled' if each.topic_partition in replicas else 'deleted'})"
+            for each in left
+        ]
 
     @property
     def is_done(self) -> bool:

@@ -81,25 +81,9 @@ class AclAdmin:
 def exactly(binding: AclBinding) -> AclFilter:
     """A filter that selects this rule only."""
     pattern, entry = binding
-    return AclFilter(
-        pattern.type,
-        pattern.name,
-        pattern.pattern_type,
-        entry.principal,
-        entry.host,
-        entry.operation,
-        entry.permission,
-    )
+    return AclFilter(*pattern, entry.principal, entry.host, entry.operation, entry.permission)
 
 
 def _creation(binding: AclBinding) -> AclCreation:
     pattern, entry = binding
-    return AclCreation(
-        pattern.type,
-        pattern.name,
-        pattern.pattern_type,
-        entry.principal,
-        entry.host,
-        entry.operation,
-        entry.permission,
-    )
+    return AclCreation(*pattern, entry.principal, entry.host, entry.operation, entry.permission)

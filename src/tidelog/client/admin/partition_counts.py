@@ -14,7 +14,7 @@ from tidelog.protocol.messages.create_partitions import (
 async def create_partitions(
     cluster: Cluster, topic: str, count: int, *, validate_only: bool = False, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> None:
-    """`count` includes the existing partitions. An answer that was lost is made good by looking at the topic."""
+    """`count` includes the existing partitions. If the response is lost, the topic shows whether it has grown."""
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
         timeout_ms=int(timeout_s * 1000),

@@ -4,11 +4,12 @@ Brokers get a rate for leaders and one for followers; topics name the replicas t
 their leaders, the replicas that are added on their followers.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidelog.client.admin.admin import BROKER_RESOURCE, DEFAULT_TIMEOUT_S, TOPIC_RESOURCE, TOPIC_SOURCE
-from tidelog.client.network.retries import retried
+from tidelog.client.network.retries import Backoff, GaveUp, retried
 from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import raise_error
 from tidelog.protocol.messages.describe_configs import (
@@ -31,6 +32,7 @@ BROKER_SOURCE = 2
 """Set for this broker at run time."""
 SET = 0
 DELETE = 1
+LONGEST_PAUSE_S = 0.2
 
 
 class ThrottledMove(NamedTuple):
@@ -68,12 +70,20 @@ class ThrottleAdmin:
         self._timeout_s = timeout_s
 
     async def set(self, rate_bytes: int, moves: Mapping[TopicPartition, ThrottledMove]) -> None:
-        """On all live brokers that have to do with the moves."""
+        """Returns when all live brokers that have to do with the moves apply the throttle.
+
+        A broker learns of changed topics a little later than the one that was asked to change them. A move that begins
+        in between is not throttled.
+        """
         involved = {broker for move in moves.values() for broker in (*move.sources, *move.added)}
-        for broker_id in sorted(involved & self._cluster.metadata.brokers.keys()):
+        brokers = sorted(involved & self._cluster.metadata.brokers.keys())
+        topics = throttled_replicas(moves)
+        for broker_id in brokers:
             await self._alter(BROKER_RESOURCE, str(broker_id), dict.fromkeys(BROKER_RATES, str(rate_bytes)))
-        for topic, settings in throttled_replicas(moves).items():
+        for topic, settings in topics.items():
             await self._alter(TOPIC_RESOURCE, topic, settings)
+        for broker_id in brokers:
+            await self._wait_until_applied(broker_id, topics)
 
     async def remove(self, throttle: Throttle) -> None:
         for broker_id in throttle.brokers:
@@ -112,6 +122,32 @@ class ThrottleAdmin:
             for result in response.results
             if any(entry.config_source == source and entry.value for entry in result.configs)
         ]
+
+    async def _wait_until_applied(self, broker_id: BrokerId, topics: Mapping[str, Mapping[str, str]]) -> None:
+        """Until the broker itself tells these settings of the topics."""
+        keys = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=keys)
+                for topic in topics
+            ]
+        )
+        attempts = self._cluster.attempts(f"waiting for the throttle of broker {broker_id}", self._timeout_s)
+
+        async def attempt() -> bool:
+            response = await self._cluster.ask_broker(broker_id, request, DescribeConfigsResponse)
+            for result in response.results:
+                raise_error(result.error_code, message=result.error_message)
+            found = {
+                each.resource_name: {entry.name: entry.value for entry in each.configs} for each in response.results
+            }
+            return found == topics
+
+        pause = Backoff(None, longest_s=LONGEST_PAUSE_S)
+        while not await retried(attempts, attempt):
+            if not attempts.remaining_s:
+                raise GaveUp(f"broker {broker_id} does not apply the throttle after {self._timeout_s:g} s")
+            await asyncio.sleep(pause.next_s())
 
     async def _alter(self, kind: int, name: str, settings: Mapping[str, str | None]) -> None:
         configs = [

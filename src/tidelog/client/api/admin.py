@@ -67,7 +67,7 @@ class Admin:
         replication_factor: int | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> Topic:
-        """Returns when every broker knows the topic. Without numbers: as the brokers are set."""
+        """Returns when every broker knows the topic. The brokers have defaults for both numbers."""
         created = await self._admin.create_topic(
             name, partitions=partitions or -1, replication_factor=replication_factor or -1, settings=settings
         )
@@ -78,7 +78,7 @@ class Admin:
         await self._admin.delete_topic(name)
 
     async def add_partitions(self, name: str, count: int) -> None:
-        """Give a topic more partitions: `count` altogether."""
+        """Add partitions to a topic, up to `count` in total."""
         topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=int(self._timeout_s * 1000))
 
@@ -137,7 +137,7 @@ class Admin:
         return {key: found.offset for key, found in offsets.items() if found.offset != NO_OFFSET}
 
     async def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Move a group that has no members."""
+        """Set committed offsets of a group that has no members."""
         await self._groups.commit(group_id, offsets)
 
     async def delete_group(self, group_id: str) -> None:

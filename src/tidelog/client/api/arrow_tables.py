@@ -45,7 +45,7 @@ def table_of(records: list[Record]) -> Any:
 
 
 def _array(arrow: Any, column: Sequence[Any], kind: Any) -> Any:
-    """Records that were fetched together are of one partition: most columns of its name and number are constant."""
+    """Records that were fetched together are of one partition: topic and partition are constant within each part."""
     if column and kind in (arrow.string(), arrow.int32()) and column.count(column[0]) == len(column):
         return arrow.repeat(arrow.scalar(column[0], kind), len(column))
     return arrow.array(column, kind)

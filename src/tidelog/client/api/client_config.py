@@ -62,7 +62,7 @@ class ClientConfig(NamedTuple):
     security: Mapping[str, str]
 
     def get(self, name: str, given: Any, default: T) -> T:
-        """An argument of the constructor comes before the setting, and that before the default."""
+        """The argument of the constructor if it is given, else the setting, else the default."""
         value: T = self.values.get(name, default) if given is None else given
         return value
 
@@ -87,7 +87,7 @@ def parse_config(config: Mapping[str, str] | None, known: Mapping[str, Parse]) -
     if mistakes:
         raise ValueError("; ".join(mistakes))
     security = {name: text for name, text in (config or {}).items() if name.startswith(SECURITY_PREFIXES)}
-    client_security(security)  # a wrong name is told now, not at the first connection
+    client_security(security)  # reports a wrong name now, not at the first connection
     return ClientConfig(values, security)
 
 

@@ -46,7 +46,7 @@ class Producer:
         client_id: str | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """`config`: settings with the names of Kafka's clients; arguments come before them."""
+        """`config`: settings with the names of Kafka's clients; arguments take precedence."""
         self._bootstrap_servers = bootstrap_servers
         self._client_id = client_id
         self._config = found = parse_config(config, SETTINGS)
@@ -111,7 +111,7 @@ class Producer:
     ) -> Acknowledgement:
         """Write a record; returns its partition and offset when it is acknowledged.
 
-        Raises KafkaError for what the broker refuses, GaveUp when time is over.
+        Raises KafkaError if the broker refuses it, GaveUp after the delivery timeout.
         """
         raise RuntimeError(NOT_OPEN)
 

@@ -26,6 +26,7 @@ T = TypeVar("T")
 END = -1
 BEGINNING = -2
 CONSUMER = -1
+DEBUGGING_CONSUMER = -2
 
 
 class OffsetAt(NamedTuple):
@@ -42,9 +43,17 @@ class EpochEnd(NamedTuple):
 
 
 async def list_offsets(
-    cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0, timeout_s: float = 30.0
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = 0,
+    replica_id: int = CONSUMER,
+    timeout_s: float = 30.0,
 ) -> dict[TopicPartition, OffsetAt]:
-    """The first offset at or after each timestamp, or the BEGINNING or END of its partition."""
+    """The first offset at or after each timestamp, or the BEGINNING or END of its partition.
+
+    The END is the high watermark for a consumer, and the end of the leader's log for a DEBUGGING_CONSUMER.
+    """
 
     async def ask(connection: ClientConnection, epochs: Mapping[TopicPartition, int]) -> Outcomes[OffsetAt]:
         topics = [
@@ -52,7 +61,7 @@ async def list_offsets(
             for topic, partitions in by_topic(epochs, lambda key: _timestamp(key, epochs[key], timestamps[key])).items()
         ]
         request = ListOffsetsRequest(
-            replica_id=CONSUMER, isolation_level=isolation_level, topics=topics, timeout_ms=int(timeout_s * 1000)
+            replica_id=replica_id, isolation_level=isolation_level, topics=topics, timeout_ms=int(timeout_s * 1000)
         )
         response = await connection.ask(request, ListOffsetsResponse, timeout_s=cluster.request_timeout_s)
         return {

@@ -140,11 +140,11 @@ class ClientConnection:
         return version
 
     def _negotiate(self, request_type: type[Request]) -> int:
-        ours, told = request_type.__versions__, self._broker_versions.get(request_type.__api_key__)
+        ours, supported = request_type.__versions__, self._broker_versions.get(request_type.__api_key__)
         name = request_type.__name__.removesuffix("Request")
-        if told is None:
+        if supported is None:
             raise UnsupportedVersion(f"the broker at {self.address} does not support {name}")
-        theirs = Versions(told.min_version, told.max_version)
+        theirs = Versions(supported.min_version, supported.max_version)
         version = min(ours.last, theirs.last)
         if version not in ours or version not in theirs:
             raise UnsupportedVersion(

@@ -18,13 +18,13 @@ class Connections:
         connection = self._by_address.get(address)
         return connection is not None and connection.is_open
 
-    async def to(self, address: Address) -> ClientConnection:
+    async def to(self, address: Address, timeout_s: float = CONNECT_TIMEOUT_S) -> ClientConnection:
         """The shared connection to a broker. Raises ConnectionLost."""
         connection = self._by_address.get(address)
         if connection is None:
             connection = BrokerConnection(self._network, self._client_id, lambda: address)
             self._by_address[address] = connection
-        return await connection.connected()
+        return await connection.connected(timeout_s)
 
     def close(self) -> None:
         for connection in self._by_address.values():

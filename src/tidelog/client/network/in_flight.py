@@ -11,7 +11,7 @@ from tidelog.protocol.codec import Decoder, encoder
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.header import read_response_header, request_header
 from tidelog.protocol.structs import Request, Response
-from tidelog.runtime.network import Channel, FramePart
+from tidelog.runtime.network import Channel, FramePart, FrameTooLarge
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ def _discard(_: object) -> None:
 
 
 def _explained(reason: str) -> str:
-    if reason.startswith(f"frame of {HTTP_AS_LENGTH} bytes"):
+    if isinstance(reason, FrameTooLarge) and reason.announced_bytes == HTTP_AS_LENGTH:
         return "an HTTP server answers there, probably the metrics port of a broker"
     return reason
 

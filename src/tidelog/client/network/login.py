@@ -156,4 +156,10 @@ def login_of(network: Network) -> ClientLogin | None:
 def inter_broker_credentials(settings: SaslSettings, options: Mapping[str, str]) -> Credentials:
     """How a broker logs in to others; `settings` are those of the mechanism on the listener between brokers."""
     mechanism = settings.sasl_mechanism_inter_broker_protocol
+    given = {
+        "clientId": settings.sasl_oauthbearer_client_credentials_client_id,
+        "clientSecret": settings.sasl_oauthbearer_client_credentials_client_secret,
+        "scope": settings.sasl_oauthbearer_scope,
+    }
+    options = {**options, **{name: value for name, value in given.items() if value is not None}}
     return Credentials(mechanism, options, settings.sasl_oauthbearer_token_endpoint_url)

@@ -11,6 +11,7 @@ from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.routing.cluster import Cluster
 from tidelog.client.routing.metadata import TopicMetadata
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
+from tidelog.terminal.plurals import plural
 from tidelog.types import TopicPartition
 
 
@@ -113,4 +114,6 @@ class PartitionWriters:
 
 def _no_such_partition(key: TopicPartition, topic: TopicMetadata) -> NoSuchPartition:
     count = len(topic.partitions)
-    return NoSuchPartition(f"topic {topic.name} has {count} partitions; partition {key.partition} does not exist")
+    return NoSuchPartition(
+        f"topic {topic.name} has {plural(count, 'partition')}; partition {key.partition} does not exist"
+    )

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tidelog.testing.processes import BrokerProcess, ProcessLoop
+from tidelog.testing.killable_brokers import BrokerProcess, ProcessLoop
 
 
 def _run(scenario: Callable[[], Awaitable[None]]) -> None:

@@ -1,20 +1,24 @@
 """`tidelog up`: start of the local cluster, supervised in the foreground or detached."""
 
 import argparse
+import json
 import os
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
+from tidelog.cli.client_command import note
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.certificates import make_certificates
 from tidelog.cli.local_cluster.cluster_settings import read_settings
+from tidelog.cli.local_cluster.commands import process_json
 from tidelog.cli.local_cluster.data_directory import BrokerProcess, DataDirectory
+from tidelog.cli.local_cluster.detached_processes import start_detached
 from tidelog.cli.local_cluster.hints import hint
 from tidelog.cli.local_cluster.plan import Plan, PlanOptions, brokers_per_core, resolve_plan
-from tidelog.cli.local_cluster.processes import start_detached
 from tidelog.cli.local_cluster.secure_settings import SECRETS_DIRECTORY, write_client_files
 from tidelog.cli.local_cluster.starting import free_port, reject_taken_ports, start_missing
+from tidelog.cli.local_cluster.stopping import stop, stop_order
 
 OWNER_ONLY = 0o077
 """Mask of files that others may not read: records, metadata, keys."""
@@ -33,14 +37,39 @@ def up(options: argparse.Namespace) -> int:
     requested = _with_free_port(data, requested)
     if options.detach and options.console:
         raise CommandError("--console needs the foreground; with --detach, run `tidelog console` next to it")
+    if options.json and not options.detach:
+        raise CommandError("--json needs --detach; in the foreground, `tidelog status --json` shows the cluster")
     validate_arguments(data, requested, detach=options.detach, restart=options.restart)
     try:
         os.umask(OWNER_ONLY)
         data.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(f"cannot create {data.name}: {error.strerror}") from error
+    before = set(_running(data))
+    try:
+        return _start_and_watch(data, requested, settings, began, options)
+    except KeyboardInterrupt:
+        started = [process for broker_id, process in _running(data).items() if broker_id not in before]
+        if started:
+            note("interrupted: stopping the brokers that were started")
+            stop(stop_order(started, None), note)
+        raise
+
+
+def _running(data: DataDirectory) -> dict[int, BrokerProcess]:
+    plan = data.stored_plan()
+    return {} if plan is None else data.running_brokers(plan)
+
+
+def _start_and_watch(
+    data: DataDirectory,
+    requested: PlanOptions,
+    settings: Mapping[str, str],
+    began: float,
+    options: argparse.Namespace,
+) -> int:
     if options.detach:
-        return _up_detached(data, requested, settings, began, restart=options.restart)
+        return _up_detached(data, requested, settings, began, options)
     with data.supervision(restart=options.restart):
         plan, started = _start(data, requested, settings)
         from tidelog.cli.local_cluster.foreground import watch
@@ -95,15 +124,24 @@ def _start(
 
 
 def _up_detached(
-    data: DataDirectory, requested: PlanOptions, settings: Mapping[str, str], began: float, *, restart: bool
+    data: DataDirectory,
+    requested: PlanOptions,
+    settings: Mapping[str, str],
+    began: float,
+    options: argparse.Namespace,
 ) -> int:
     plan, started = _start(data, requested, settings)
     from tidelog.cli.local_cluster.foreground import wait_for_cluster
 
-    if not wait_for_cluster(data, plan, started, print):
+    if not wait_for_cluster(data, plan, started, note if options.json else print):
         return 1
-    if restart and data.supervisor() is None:
+    if options.restart and data.supervisor() is None:
         _start_supervisor(data)
+    if options.json:
+        brokers = [process_json(each) for each in data.running_brokers(plan).values()]
+        found = {"bootstrap": plan.bootstrap, "command_config": data.command_config, "data": data.name}
+        print(json.dumps({**found, "brokers": brokers}), flush=True)
+        return 0
     print(f"{ready_line(plan, started, began)}; `{hint(data, 'down')}` stops {'it' if plan.brokers == 1 else 'them'}")
     print(metrics_line(data, plan))
     for line in client_lines(data):
