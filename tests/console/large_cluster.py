@@ -46,6 +46,13 @@ class LargeCluster:
         topics = {topic.name: topic for topic in (_topic(number, broker_id) for number in range(TOPICS))}
         self.metadata = ClusterMetadata(1, "large", alive[0], brokers, topics)
 
+    def change(self, topic: str, partition: int, **fields: Any) -> None:
+        """Fields of one partition."""
+        found = self.metadata.topics[topic]
+        partitions = {**found.partitions, partition: found.partitions[partition]._replace(**fields)}
+        topics = {**self.metadata.topics, topic: found._replace(partitions=partitions)}
+        self.metadata = self.metadata._replace(topics=topics)
+
     async def ask_topics(self, topics: object) -> ClusterMetadata:
         self.asked.append(topics)
         return self.metadata

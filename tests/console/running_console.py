@@ -15,9 +15,11 @@ TIME_LIMIT_S = 120
 
 
 class RunningConsole:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pid: int = 0) -> None:
         self.url = url
         """As it was printed, with the token if there is one."""
+        self.pid = pid
+        """Of its process, if this one has started it."""
 
     @property
     def origin(self) -> str:
@@ -74,7 +76,7 @@ def running_console(bootstrap: str, *options: str, **environment: str) -> Genera
         try:
             line = process.stderr.readline()
             assert ": http" in line, line + process.stderr.read()
-            yield RunningConsole(line.split(": ", 1)[1].split()[0])
+            yield RunningConsole(line.split(": ", 1)[1].split()[0], process.pid)
         finally:
             process.terminate()
             process.wait(TIME_LIMIT_S)

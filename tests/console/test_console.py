@@ -84,6 +84,14 @@ def test_messages_can_be_filtered_and_paged(console: RunningConsole) -> None:
     assert [each["offset"] for each in following["records"]] == [2, 3]
 
 
+def test_of_very_many_headers_the_page_gets_the_first(console: RunningConsole, kafka: Cluster) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce("headers", "v", headers=[(f"h{number}", "x") for number in range(20_000)], partition=0)
+    producer.flush(30)
+    (found,) = console.get("/api/topics/headers/messages?start=earliest&header=h19999")["records"]
+    assert (len(found["headers"]), found["more_headers"]) == (100, 19_900)
+
+
 def test_a_download_holds_what_matches(console: RunningConsole) -> None:
     lines = console.read("/api/topics/orders/download?start=earliest&header=commit").splitlines()
     assert [json.loads(line)["value"] for line in lines] == [{"id": 0}, {"id": 1}, {"id": 2}]
@@ -98,6 +106,10 @@ def test_a_wrong_question_is_answered_with_a_sentence(console: RunningConsole) -
     for path in (
         "topics/orders/messages?start=yesterday",
         "topics/orders/messages?limit=x",
+        f"topics/orders/messages?start={'9' * 5000}",
+        "topics/orders/messages?partitions=0,x",
+        f"topics/orders/messages?path={'a.' * 30_000}",
+        "brokers/1/log",
         "topics/none",
         "groups/none",
         "groups/shop%2F1?reset_to=soon",
@@ -105,6 +117,16 @@ def test_a_wrong_question_is_answered_with_a_sentence(console: RunningConsole) -
         status, reason = console.refused(f"/api/{path}")
         assert status in (400, 502)
         assert "error" in reason
+
+
+def test_partitions_have_start_last_stable_high_watermark_and_end(console: RunningConsole) -> None:
+    found = console.get("/api/topics/orders")["offsets"]["0"]
+    assert found == {"start": 0, "last_stable": 7, "high_watermark": 7, "end": 7}
+
+
+def test_producers_of_a_topic_are_those_of_its_leaders(console: RunningConsole) -> None:
+    (found,) = console.get("/api/topics/orders/producers")
+    assert (found["partition"], found["last_sequence"], found["transaction_start"]) == (0, 4, None)
 
 
 def test_a_group_is_shown_with_its_lag(console: RunningConsole) -> None:
@@ -124,7 +146,7 @@ def test_a_partition_is_explained(console: RunningConsole) -> None:
     assert "orders-0 is healthy" in found["why"][0]
 
 
-def test_wrong_fields_of_a_change_are_told(console: RunningConsole) -> None:
+def test_wrong_fields_of_a_change_are_reported(console: RunningConsole) -> None:
     for change, wanted in (
         ("create-topic", {"topic": 7}),
         ("create-topic", {"topic": "x", "settings": [1]}),

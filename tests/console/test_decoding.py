@@ -108,6 +108,15 @@ def test_what_does_not_fit_is_shown_as_it_is_with_the_reason() -> None:
     assert problems[4] == "None"
 
 
+def test_downloads_have_what_a_schema_decodes_and_nothing_else() -> None:
+    async def main() -> list[str | None]:
+        decoding = Decoding(registry=SchemaRegistry(FakeRegistry().read))
+        values = [prefix(AVRO) + avro(7), b"plain", prefix(99) + b"x", None]
+        return [await decoding.decoded_value("orders", value) for value in values]
+
+    assert asyncio.run(main()) == ['{"id": 7}', None, None, None]
+
+
 def test_a_registry_that_does_not_answer_is_not_asked_for_every_record() -> None:
     registry = FakeRegistry()
     shown(Decoding(registry=SchemaRegistry(registry.read)), *[prefix(99) + b"x"] * 100)

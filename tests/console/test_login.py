@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import ssl
 import threading
 import urllib.error
@@ -12,20 +11,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from tests.certificates import Authority, Certificate
 from tests.cli.process import tidelog
 from tests.clients.test_sasl import ADMIN, brokers
+from tests.console.chromium import needs_chromium
 from tests.console.running_console import RunningConsole, running_console
 from tidelog.client import Admin
 from tidelog.config.client import BadClientSettings, ClientSecurity
 from tidelog.console.login import login_settings
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TIME_LIMIT_S = 60
-TIME_LIMIT_MS = TIME_LIMIT_S * 1000
 BOB = "bob's password"
 
 
@@ -143,7 +141,7 @@ def test_everybody_has_their_own_permissions(stranger: Browser, console: Running
     assert bob.ask("/api/topics/secret-plans")[0] == 502
     assert bob.ask("/api/changes/delete-topic", {"topic": "secret-plans"})[0] == 502
     status, answer, _ = bob.ask("/api/changes/kill-broker", {"broker": 1})
-    assert (status, "only brokers of `tidelog up`" in answer["error"]) == (400, True)
+    assert (status, "for brokers of `tidelog up`" in answer["error"]) == (400, True)
     assert bob.ask("/api/logout", {})[0] == 200
     assert bob.ask("/api/topics")[0] == 401
     assert stranger.ask("/api/topics/secret-plans")[0] == 200
@@ -161,25 +159,56 @@ def test_a_stolen_or_guessed_way_in_is_refused(stranger: Browser) -> None:
     assert (status, answer["error"]) == (403, "the cluster does not accept this user and password")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-def test_the_page_asks_for_the_login(console: RunningConsole) -> None:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(ignore_https_errors=True)
-        page.set_default_timeout(TIME_LIMIT_MS)
-        expect.set_options(timeout=TIME_LIMIT_MS)
-        page.goto(f"{console.origin}/#/topics")
-        page.get_by_label("User").fill("admin")
-        page.get_by_label("Password").fill("wrong")
-        page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("alert")).to_contain_text("does not accept")
-        page.get_by_label("Password").fill("hunter2")
-        page.get_by_role("button", name="Log in").click()
-        expect(page.locator("main")).to_contain_text("secret-plans")
-        assert page.evaluate("document.cookie") == ""
-        page.get_by_role("button", name="Log out").click()
-        expect(page.locator("h1")).to_have_text("Log in")
-        browser.close()
+@needs_chromium
+def test_the_page_asks_for_the_login(console: RunningConsole, page: Page, errors: list[str]) -> None:
+    page.goto(f"{console.origin}/#/topics")
+    page.get_by_label("User").fill("admin")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("does not accept")
+    assert "status of 403" in errors.pop()
+    page.get_by_label("Password").fill("hunter2")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("main")).to_contain_text("secret-plans")
+    assert page.evaluate("document.cookie") == ""
+    page.get_by_role("button", name="Log out").click()
+    expect(page.locator("h1")).to_have_text("Log in")
+
+
+@needs_chromium
+def test_users_permissions_and_quotas_are_shown_to_who_may_see_them(
+    console: RunningConsole, secured: Secured, page: Page, tmp_path: Path
+) -> None:
+    connected = ("--bootstrap", secured.bootstrap, "--command-config", str(secured.template))
+    (tmp_path / "password").write_text("a secret of alice\n")
+    for command in (
+        ("user", "add", "alice", "--password-file", str(tmp_path / "password")),
+        ("acl", "add", "alice", "read", "topic", "plans-", "--prefix"),
+        ("acl", "add", "mallory", "all", "cluster", "--deny"),
+        ("quota", "set", "--user", "alice", "producer_byte_rate=1048576"),
+    ):
+        done = tidelog(*command, *connected)
+        assert done.returncode == 0, done.stderr
+    log_in(page, console, "admin", "hunter2")
+    page.goto(f"{console.origin}/#/access")
+    expect(page.locator("tr", has_text="SCRAM")).to_contain_text("alice")
+    rule = page.locator("tr", has_text="User:alice")
+    expect(rule.filter(has_text="read")).to_contain_text("topics that begin with plans-")
+    expect(page.locator("tr", has_text="User:mallory").locator(".pill.bad").first).to_have_text("deny")
+    expect(page.locator("main")).to_contain_text("producer_byte_rate 1.0 MB/s")
+    page.get_by_role("button", name="Log out").click()
+    log_in(page, console, "bob", BOB)
+    page.goto(f"{console.origin}/#/access")
+    expect(page.locator(".card.empty")).to_have_count(3)
+    expect(page.locator("main")).not_to_contain_text("alice")
+
+
+def log_in(page: Page, console: RunningConsole, user: str, password: str) -> None:
+    page.goto(f"{console.origin}/#/topics")
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("button", name="Log out")).to_be_visible()
 
 
 def test_passwords_do_not_cross_the_network_unencrypted(secured: Secured) -> None:

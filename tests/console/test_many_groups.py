@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -128,6 +128,27 @@ def test_groups_of_a_dead_coordinator_and_those_that_moved_are_missing() -> None
     for ask in (GroupBatches.members, GroupBatches.offsets):
         found: dict[str, object] = asyncio.run(ask(batches_of(FakeCluster(dead=1)), groups))  # type: ignore[arg-type]
         assert sorted(found) == ["g1", "g2", "g4", "g5", "g7", "g8"]
+
+
+def test_lags_of_many_groups_are_sampled_in_turns_so_that_a_page_finds_their_trend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    samples, turns = Samples(), []
+    groups = Groups(cast("Any", FakeCluster()), samples)
+
+    async def lags(names: Sequence[str]) -> dict[str, dict[str, object]]:
+        turns.append(list(names))
+        samples.add(len(turns), {f"lag/{name}": 2.0 for name in names})
+        return {}
+
+    monkeypatch.setattr(groups, "lags", lags)
+    assert asyncio.run(groups.sample_lags([])) is None
+    chosen = many(2 * MAX_AT_ONCE)
+    assert asyncio.run(groups.sample_lags(chosen)) == 2 * MAX_AT_ONCE
+    assert asyncio.run(groups.sample_lags(chosen)) == 4 * MAX_AT_ONCE
+    assert sorted(turns[1] + turns[2]) == sorted(each.group_id for each in chosen)
+    assert asyncio.run(groups.sample_lags(chosen[:1])) == 2  # of groups that are gone nothing is left
+    assert turns[3] == [chosen[0].group_id]
 
 
 # A real cluster

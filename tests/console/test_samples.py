@@ -28,6 +28,32 @@ def test_the_trend_compares_with_two_minutes_ago(first: float, last: float, tren
     assert samples.trend("lag") == trend
 
 
+@pytest.mark.parametrize(("step", "trend"), [(100, "growing"), (-100, "shrinking"), (0, "steady")])
+def test_a_large_lag_that_only_grows_is_not_steady(step: int, trend: str) -> None:
+    samples = Samples()
+    for number in range(10):
+        samples.add(number * 5000, {"lag": 1_000_000.0 + number * step})
+    assert samples.trend("lag") == trend
+    samples.add(50_000, {"lag": 1_000_000.0 + 5 * step})  # it goes up and down
+    assert samples.trend("lag") == "steady"
+
+
+def test_samples_that_are_far_apart_have_a_trend() -> None:
+    samples = Samples()
+    samples.add(0, {"lag": 5.0})
+    samples.add(500_000, {"lag": 50.0})
+    assert samples.trend("lag") == "growing"
+
+
+def test_a_chart_holds_the_last_hour() -> None:
+    samples = Samples()
+    for minute in range(100):
+        samples.add(minute * 60_000, {"lag": 1.0})
+    assert samples.get("lag")[0][0] == 39 * 60_000
+    assert samples.newest_ms("lag") == 99 * 60_000
+    assert samples.newest_ms("none") is None
+
+
 def test_one_sample_has_no_trend() -> None:
     samples = Samples()
     samples.add(0, {"lag": 1.0})

@@ -1,21 +1,18 @@
 """The page with 100 brokers, 10,000 partitions and 1,000 groups: what is drawn, sent and asked for."""
 
 import asyncio
-import shutil
 from collections.abc import Generator, Sequence
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
+from tests.console.chromium import TIME_LIMIT_MS, needs_chromium
 from tests.console.large_cluster import GROUPS, LargeConsole, large_console
 from tidelog.console.groups import Groups
 from tidelog.console.observer import message_of
 from tidelog.console.snapshot import difference, snapshot_of
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-TIME_LIMIT_MS = 60_000
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+pytestmark = needs_chromium
 
 
 @pytest.fixture
@@ -33,15 +30,6 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Generator[LargeConsole]:
     monkeypatch.setattr(Groups, "lags", lags)
     with large_console() as found:
         yield found
-
-
-@pytest.fixture
-def page() -> Generator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        expect.set_options(timeout=TIME_LIMIT_MS)
-        yield browser.new_page()
-        browser.close()
 
 
 def test_ten_thousand_partitions_scroll_and_follow_elections(console: LargeConsole, page: Page) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tidelog.console.app import STATIC
 from tidelog.console.security import CHANGE_HEADER, Guard, cookie_name, guard_of
 from tidelog.console.server import ConsoleOptions
 from tidelog.console.sessions import (
@@ -148,3 +149,8 @@ def test_passwords_cannot_be_guessed_quickly() -> None:
     assert failures.blocked_for_s("10.0.0.1", 10.0) == 50.0
     assert failures.blocked_for_s("10.0.0.2", 10.0) == 0
     assert failures.blocked_for_s("10.0.0.1", 61.0) == 0
+
+
+def test_all_modules_are_asked_for_at_once() -> None:
+    page = (STATIC / "index.html").read_text()
+    assert [path.name for path in STATIC.glob("*.js") if f"/static/{path.name}" not in page] == []

@@ -56,7 +56,7 @@ def test_the_whole_snapshot_has_every_partition() -> None:
     assert len(shown["partitions"]) == 3  # type: ignore[arg-type]
 
 
-def test_a_failover_is_told_in_sentences() -> None:
+def test_a_failover_is_reported_in_sentences() -> None:
     before = taken(metadata(1, 2, 3, leaders=[2, 1]))
     after = taken(metadata(1, 3, leaders=[1, -1], in_sync=(1, 3), controller=3), before, 500)
     assert [(event.kind, event.text) for event in Timeline().observe(before, after)] == [

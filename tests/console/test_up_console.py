@@ -3,21 +3,27 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.routing import Route
 
 from tests.cli.process import tidelog
 from tests.console.running_console import RunningConsole
+from tidelog.cli.local_cluster import console_process
+from tidelog.cli.local_cluster.data_directory import DataDirectory
+from tidelog.cli.local_cluster.plan import Plan
 from tidelog.console.app import Console
+from tidelog.testing import Cluster
 
 TIME_LIMIT_S = 120
 
@@ -53,6 +59,10 @@ def test_the_console_runs_while_the_cluster_does(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data") as url:
         about = _asked(url)
         assert (about["manage"], about["local"]) == (True, True)
+        with urllib.request.urlopen(f"{url}api/brokers/1/log", timeout=TIME_LIMIT_S) as response:
+            log = json.loads(response.read())
+        assert log["file"] == str(tmp_path / "data" / "broker-1.log")
+        assert any("broker started" in line for line in log["lines"])
     try:
         urllib.request.urlopen(url, timeout=TIME_LIMIT_S)
     except urllib.error.URLError:
@@ -116,6 +126,26 @@ def _check_that_the_token_is_nowhere_else(data: Path, token: str) -> None:
     for file in data.rglob("*"):
         if file.is_file():
             assert token.encode() not in file.read_bytes(), file
+
+
+def test_two_that_start_together_have_their_own_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as usual:
+        port = usual.getsockname()[1]
+    monkeypatch.setattr(console_process, "DEFAULT_PORT", port)
+    with ExitStack() as running:
+        cluster = running.enter_context(Cluster())
+        plan = Plan(1, int(cluster.bootstrap_servers.rpartition(":")[2]), None)
+        urls = []
+        for name in ("first", "second"):
+            data = DataDirectory(str(tmp_path / name))
+            data.root.mkdir()
+            data.keep(plan, {})
+            urls.append(running.enter_context(console_process.running_console(data, plan)).split()[1])
+        assert urls[0] == f"http://127.0.0.1:{port}/"
+        assert urls[1] != urls[0]
+        for url in urls:
+            with urllib.request.urlopen(f"{url}api/about", timeout=TIME_LIMIT_S) as response:  # waits until it is up
+                assert json.loads(response.read())["manage"] is True
 
 
 def test_a_detached_cluster_has_no_console(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tidelog.console.workspace import Workspace
 
 STATIC = Path(__file__).parent / "static"
 MAX_TOPICS_NAMED = 200
+MAX_FILTER_CHARACTERS = 1_000
 EVENT_STREAM = "text/event-stream"
 
 NO_STORE = {"Cache-Control": "no-store"}
@@ -38,9 +39,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Console:
-    def __init__(self, entrance: Entrance, decoding: Decoding = AS_IT_IS) -> None:
+    def __init__(self, entrance: Entrance, decoding: Decoding = AS_IT_IS, prometheus: str | None = None) -> None:
         self._entrance = entrance
         self._decoding = decoding
+        self._prometheus = prometheus
 
     def app(self) -> Starlette:
         routes = [
@@ -56,14 +58,17 @@ class Console:
             Route("/api/topics/{topic}/tail", self._answer(self._tail)),
             Route("/api/topics/{topic}/download", self._answer(self._download)),
             Route("/api/topics/{topic}/volume", self._json(self._volume)),
+            Route("/api/topics/{topic}/producers", self._json(_producers)),
             Route("/api/partitions/{topic}/{partition:int}", self._json(self._partition)),
             Route("/api/groups", self._json(self._list_groups)),
             Route("/api/groups/lag", self._json(self._lags)),
             Route("/api/groups/{group:path}", self._json(self._describe_group)),
             Route("/api/transactions", self._json(self._transactions)),
+            Route("/api/transactions/hanging", self._json(_hanging_transactions)),
             Route("/api/access", self._json(self._access)),
             Route("/api/pipelines", self._json(self._pipelines)),
             Route("/api/brokers/{broker:int}", self._json(self._describe_broker)),
+            Route("/api/brokers/{broker:int}/log", self._json(_broker_log)),
             Route("/api/changes/{change}", self._json(self._change), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
@@ -108,6 +113,7 @@ class Console:
             "title": workspace.title,
             "manage": self._entrance.guard.may_change,
             "local": workspace.changes.is_local,
+            "prometheus": self._prometheus,
             "parquet": None if has_parquet() else NO_PYARROW,
         }
 
@@ -241,6 +247,18 @@ class Console:
         return {"done": sentence}
 
 
+async def _producers(request: Request) -> object:
+    return await workspace_of(request).topics.producers(request.path_params["topic"])
+
+
+async def _hanging_transactions(request: Request) -> object:
+    return await workspace_of(request).topics.hanging_transactions()
+
+
+async def _broker_log(request: Request) -> object:
+    return await workspace_of(request).changes.log_of_broker(request.path_params["broker"])
+
+
 async def _carry_out(workspace: Workspace, change: str, wanted: Mapping[str, Any]) -> str:
     if change == "reset-offsets":
         group, topics = text_of(wanted, "group"), [str(each) for each in wanted.get("topics") or []]
@@ -255,12 +273,18 @@ def _error(text: str, status: int) -> Response:
 
 def _query(request: Request) -> Query:
     asked = request.query_params
-    partitions = tuple(int(each) for each in asked.get("partitions", "").split(",") if each)
+    numbers = [each.strip() for each in asked.get("partitions", "").split(",") if each.strip()]
+    if not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in numbers):
+        raise Mistake(f"expected the numbers of partitions, such as 0,2, found {asked['partitions'][:40]!r}")
+    partitions = tuple(map(int, numbers))
     start = asked.get("start", "latest")
-    if start not in ("earliest", "latest") and not start.removeprefix("@").isdecimal():
-        raise Mistake(f"expected earliest, latest, an offset, or @ and a time in milliseconds, found {start!r}")
+    digits = start.removeprefix("@")
+    if start not in ("earliest", "latest") and not (digits.isascii() and digits.isdecimal() and len(digits) < 19):
+        raise Mistake(f"expected earliest, latest, an offset, or @ and a time in milliseconds, found {start[:40]!r}")
     limit = min(MAX_RECORDS, max(1, int(asked.get("limit", "50"))))
     filters = [asked.get(name, "") for name in ("key", "value", "header", "path")]
+    if any(len(each) > MAX_FILTER_CHARACTERS for each in filters):
+        raise Mistake(f"a filter has at most {MAX_FILTER_CHARACTERS} characters")
     return Query(request.path_params["topic"], partitions, start, limit, *filters)
 
 

@@ -36,11 +36,11 @@ def numbers_of(wanted: Mapping[str, Any], name: str) -> list[int]:
     return [number_of({name: value}, name) for value in values]
 
 
-def _settings_of(wanted: Mapping[str, Any]) -> dict[str, str]:
-    settings = wanted.get("settings") or {}
-    if not isinstance(settings, dict):
-        raise Mistake("settings must be an object")
-    return {str(key): str(value) for key, value in settings.items()}
+def _object_of(wanted: Mapping[str, Any], name: str) -> dict[str, str]:
+    found = wanted.get(name) or {}
+    if not isinstance(found, dict):
+        raise Mistake(f"{name} must be an object")
+    return {str(key): str(value) for key, value in found.items()}
 
 
 async def carry_out(changes: Changes, change: str, wanted: Mapping[str, Any]) -> str:
@@ -48,7 +48,9 @@ async def carry_out(changes: Changes, change: str, wanted: Mapping[str, Any]) ->
     match change:
         case "create-topic":
             partitions, factor = number_of(wanted, "partitions", -1), number_of(wanted, "factor", -1)
-            return await changes.create_topic(text_of(wanted, "topic"), partitions, factor, _settings_of(wanted))
+            return await changes.create_topic(
+                text_of(wanted, "topic"), partitions, factor, _object_of(wanted, "settings")
+            )
         case "delete-topic":
             return await changes.delete_topic(text_of(wanted, "topic"))
         case "add-partitions":
@@ -64,9 +66,12 @@ async def carry_out(changes: Changes, change: str, wanted: Mapping[str, Any]) ->
         case "produce":
             partition = None if wanted.get("partition") is None else number_of(wanted, "partition")
             record = optional_text_of(wanted, "key"), optional_text_of(wanted, "value")
-            return await changes.produce(text_of(wanted, "topic"), *record, partition)
+            return await changes.produce(text_of(wanted, "topic"), *record, partition, _object_of(wanted, "headers"))
         case "abort-transaction":
             return await changes.abort_transaction(text_of(wanted, "id"))
+        case "abort-hanging":
+            partition, producer_id = number_of(wanted, "partition"), number_of(wanted, "producer_id")
+            return await changes.abort_hanging(text_of(wanted, "topic"), partition, producer_id)
         case "kill-broker":
             return await changes.kill_broker(number_of(wanted, "broker"))
         case "start-broker":

@@ -1,11 +1,15 @@
 """Changes that the page may make with `--manage`. Each is one call, and returns a sentence for the timeline."""
 
 import asyncio
+import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tidelog.cli.local_cluster.data_directory import DataDirectory
 from tidelog.client.admin.admin import Admin
 from tidelog.client.admin.config_admin import ConfigAdmin, Resource, ResourceKind
+from tidelog.client.admin.hanging_transactions import find_hanging
 from tidelog.client.admin.partition_counts import create_partitions
 from tidelog.client.admin.reassignment_admin import ReassignmentAdmin
 from tidelog.client.admin.transaction_admin import TransactionAdmin
@@ -13,6 +17,9 @@ from tidelog.client.producer.producer import Producer
 from tidelog.client.routing.cluster import Cluster
 from tidelog.runtime.clock import SystemClock
 from tidelog.types import TopicPartition
+
+MAX_LOG_BYTES = 256 * 1024
+MAX_LOG_LINES = 500
 
 
 class NotManaged(Exception):
@@ -60,7 +67,9 @@ class Changes:
         for error in outcomes.values():
             if error is not None:
                 raise error
-        return f"{topic}: the preferred leader of {len(partitions)} partitions was elected."
+        if len(partitions) == 1:
+            return f"{topic}-{partitions[0]}: the preferred leader was elected from the console."
+        return f"{topic}: the preferred leaders of {len(partitions)} partitions were elected from the console."
 
     async def move(self, topic: str, partition: int, replicas: Sequence[int] | None) -> str:
         """None cancels the move that is under way."""
@@ -70,19 +79,32 @@ class Changes:
             raise error
         return f"{where}: {'the move was cancelled' if replicas is None else f'moves to {list(replicas)}'}."
 
-    async def produce(self, topic: str, key: str | None, value: str | None, partition: int | None) -> str:
+    async def produce(
+        self, topic: str, key: str | None, value: str | None, partition: int | None, headers: Mapping[str, str]
+    ) -> str:
         async with Producer(self._cluster, SystemClock()) as producer:
             written = await producer.send(
                 topic,
                 None if value is None else value.encode(),
                 key=None if key is None else key.encode(),
                 partition=partition,
+                headers=tuple((name, text.encode()) for name, text in headers.items()),
             )
         return f"{topic}-{written.partition}: one record was written at offset {written.offset}."
 
     async def abort_transaction(self, transactional_id: str) -> str:
         await TransactionAdmin(self._cluster).fence(transactional_id)
         return f"The producer {transactional_id} was fenced; its open transaction was aborted."
+
+    async def abort_hanging(self, topic: str, partition: int, producer_id: int) -> str:
+        """Only one that no coordinator knows: the coordinator of any other may be about to commit it."""
+        where = TopicPartition(topic, partition)
+        found = await find_hanging(self._cluster, [where], time.time_ns() // 1_000_000, timeout_s=5.0)
+        producer = next((each.producer for each in found if each.producer.producer_id == producer_id), None)
+        if producer is None:
+            raise NotManaged(f"producer {producer_id} has no hanging transaction on {where}")
+        await TransactionAdmin(self._cluster).abort_hanging(where, producer)
+        return f"{where}: the hanging transaction of producer {producer_id} was aborted."
 
     async def kill_broker(self, broker_id: int) -> str:
         await asyncio.to_thread(self._require_local().run, "kill", broker_id)
@@ -92,13 +114,18 @@ class Changes:
         await asyncio.to_thread(self._require_local().run, "start", broker_id)
         return f"Broker {broker_id} was started from the console."
 
+    async def log_of_broker(self, broker_id: int) -> dict[str, object]:
+        """The newest lines of its log, which only the machine of `tidelog up` has."""
+        local = self._require_local()
+        return {"file": str(local.log_file(broker_id)), "lines": await asyncio.to_thread(local.log_lines, broker_id)}
+
     @property
     def is_local(self) -> bool:
         return self._local is not None
 
     def _require_local(self) -> "LocalCluster":
         if self._local is None:
-            raise NotManaged("only brokers of `tidelog up` on this machine can be killed and started from here")
+            raise NotManaged("this is for brokers of `tidelog up` on this machine only")
         return self._local
 
 
@@ -107,6 +134,19 @@ class LocalCluster:
 
     def __init__(self, data: Path) -> None:
         self.data = data
+
+    def log_file(self, broker_id: int) -> Path:
+        return DataDirectory(str(self.data)).log_file(broker_id)
+
+    def log_lines(self, broker_id: int) -> list[str]:
+        """Raises NotManaged if there is no log."""
+        try:
+            with self.log_file(broker_id).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - MAX_LOG_BYTES))
+                lines = log.read(MAX_LOG_BYTES).decode(errors="replace").splitlines()
+        except OSError as error:
+            raise NotManaged(f"the log of broker {broker_id} cannot be read: {error.strerror}") from error
+        return lines[-MAX_LOG_LINES:]
 
     def run(self, command: str, broker_id: int) -> None:
         import subprocess

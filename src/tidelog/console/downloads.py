@@ -1,24 +1,31 @@
-"""Downloads of records with whole values: JSON lines, CSV and Parquet, written as they are read."""
+"""Downloads of records with whole values: JSON lines, CSV and Parquet, written as they are read.
+
+Memory holds a few copies of one record, however large: nothing here makes objects of a long value.
+"""
 
 import base64
-import csv
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from tidelog.console.decoding import Decoding
 from tidelog.console.messages import Entry
-from tidelog.console.payload import text_of, whole
+from tidelog.console.payload import whole
 
-NO_LIMIT = 2**62
+MAX_TEXT_BYTES = 1024 * 1024
+"""Longer JSON is written as text, as its objects would take many times its size, and longer text as bytes only where a
+format has a place for both."""
 MAX_ROWS_AT_ONCE = 10_000
 MAX_BYTES_AT_ONCE = 8 * 1024 * 1024
 """Of a row group of a Parquet file, which is kept in memory until it is full."""
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 NO_PYARROW = "Parquet needs pyarrow: install it with `pip install 'tidelog[arrow]'`"
+DICTIONARIES = ["partition", "transaction", "marker"]
+STATISTICS = ["partition", "offset", "timestamp"]
+"""Of a Parquet file. A dictionary, a least and a greatest value of large values would be further copies of them."""
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers", "transaction", "marker")
 
 Rows = AsyncIterator[Entry]
@@ -40,14 +47,15 @@ async def _json_lines(topic: str, entries: Rows, decoding: Decoding) -> AsyncIte
             "partition": entry.partition,
             "offset": entry.offset,
             "timestamp": entry.timestamp,
-            **_json_field("key", entry.key, await _decoded(decoding.shown_key(entry.key, NO_LIMIT))),
-            **_json_field("value", entry.value, await _decoded(decoding.shown_value(topic, entry.value, NO_LIMIT))),
+            **_json_field("key", entry.key, await decoding.decoded_key(entry.key)),
+            **_json_field("value", entry.value, await decoding.decoded_value(topic, entry.value)),
             "headers": [{"name": name, **_json_field("value", value, None)} for name, value in entry.headers],
         }
         for name in ("transaction", "marker", "error"):
             if getattr(entry, name) is not None:
                 line[name] = getattr(entry, name)
-        yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        yield json.dumps(line, ensure_ascii=False).encode()
+        yield b"\n"
 
 
 def _json_field(name: str, data: bytes | None, decoded: str | None) -> dict[str, object]:
@@ -55,7 +63,7 @@ def _json_field(name: str, data: bytes | None, decoded: str | None) -> dict[str,
     text = whole(data) if decoded is None else decoded
     if text is None:
         return {name: None} if data is None else {f"{name}_base64": base64.b64encode(data).decode()}
-    if decoded is not None or text[:1] in ("{", "["):
+    if (decoded is not None or text[:1] in ("{", "[")) and len(text) <= MAX_TEXT_BYTES:
         try:
             return {name: json.loads(text)}
         except (ValueError, RecursionError):
@@ -63,29 +71,26 @@ def _json_field(name: str, data: bytes | None, decoded: str | None) -> dict[str,
     return {name: text}
 
 
-async def _decoded(shown: Any) -> str | None:
-    """The JSON of a value that a schema decoded, else None."""
-    found = await shown
-    is_decoded = found is not None and "problem" not in found and found["format"] not in ("json", "text", "hex")
-    return text_of(found) if is_decoded else None
-
-
 async def _csv(topic: str, entries: Rows, decoding: Decoding) -> AsyncIterator[bytes]:
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(COLUMNS)
+    yield _csv_line(COLUMNS)
     async for entry in entries:
-        key = await _decoded(decoding.shown_key(entry.key, NO_LIMIT))
-        value = await _decoded(decoding.shown_value(topic, entry.value, NO_LIMIT))
+        key, value = await decoding.decoded_key(entry.key), await decoding.decoded_value(topic, entry.value)
         headers = json.dumps([[name, _cell(data, None)] for name, data in entry.headers], ensure_ascii=False)
         time = datetime.fromtimestamp(entry.timestamp / 1000, UTC).isoformat() if entry.timestamp >= 0 else ""
         texts = (_cell(entry.key, key), _cell(entry.value, value), headers if entry.headers else "")
-        position = (entry.partition, entry.offset, time)
-        writer.writerow((*position, *map(_no_formula, texts), entry.transaction or "", entry.marker or ""))
-        yield out.getvalue().encode()
-        out.seek(0)
-        out.truncate()
-    yield out.getvalue().encode()
+        position = (str(entry.partition), str(entry.offset), time)
+        yield _csv_line((*position, *map(_no_formula, texts), entry.transaction or "", entry.marker or ""))
+
+
+def _csv_line(cells: Sequence[str]) -> bytes:
+    """As RFC 4180 wants it. The `csv` module would take four bytes for each character, twice."""
+    return (",".join(map(_quoted, cells)) + "\r\n").encode()
+
+
+def _quoted(cell: str) -> str:
+    if not any(sign in cell for sign in '",\r\n'):
+        return cell
+    return '"' + cell.replace('"', '""') + '"'
 
 
 def _cell(data: bytes | None, decoded: str | None) -> str:
@@ -128,7 +133,9 @@ async def _parquet(topic: str, entries: Rows, decoding: Decoding) -> AsyncIterat
         sink.truncate()
         return data
 
-    with parquet.ParquetWriter(_Forward(sink), schema, compression="zstd") as writer:
+    with parquet.ParquetWriter(
+        _Forward(sink), schema, compression="zstd", use_dictionary=DICTIONARIES, write_statistics=STATISTICS
+    ) as writer:
         async for entry in entries:
             rows.append(await _parquet_row(topic, entry, decoding))
             size += len(entry.key or b"") + len(entry.value or b"")
@@ -142,20 +149,24 @@ async def _parquet(topic: str, entries: Rows, decoding: Decoding) -> AsyncIterat
 
 
 async def _parquet_row(topic: str, entry: Entry, decoding: Decoding) -> dict[str, object]:
-    key = await _decoded(decoding.shown_key(entry.key, NO_LIMIT))
-    value = await _decoded(decoding.shown_value(topic, entry.value, NO_LIMIT))
+    key, value = await decoding.decoded_key(entry.key), await decoding.decoded_value(topic, entry.value)
     return {
         "partition": entry.partition,
         "offset": entry.offset,
         "timestamp": entry.timestamp if entry.timestamp >= 0 else None,
         "key": entry.key,
         "value": entry.value,
-        "key_text": whole(entry.key) if key is None else key,
-        "value_text": whole(entry.value) if value is None else value,
+        "key_text": _short_text(entry.key) if key is None else key,
+        "value_text": _short_text(entry.value) if value is None else value,
         "headers": [{"name": name, "value": data} for name, data in entry.headers],
         "transaction": entry.transaction,
         "marker": entry.marker,
     }
+
+
+def _short_text(data: bytes | None) -> str | None:
+    """The bytes of a long one are in the file; another copy as text is not."""
+    return whole(data) if data is not None and len(data) <= MAX_TEXT_BYTES else None
 
 
 class _Forward(io.RawIOBase):

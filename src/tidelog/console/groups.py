@@ -20,6 +20,7 @@ from tidelog.types import BrokerId, TopicPartition
 MAX_AT_ONCE = 50
 TIMEOUT_S = 5.0
 HEADER_FETCH_BYTES = 4096
+MIN_APART_MS = 4_000
 
 
 class Groups:
@@ -30,6 +31,8 @@ class Groups:
         self._batches = GroupBatches(cluster, timeout_s=TIMEOUT_S)
         self._known: dict[str, GroupSummary] = {}
         """Groups as last listed, with their coordinators."""
+        self._turns: dict[str, None] = {}
+        """Queue of groups whose lag is sampled, the one sampled least recently first."""
 
     async def list_groups(self) -> list[dict[str, object]]:
         return [
@@ -64,9 +67,30 @@ class Groups:
         if not committed:
             return {"lag": None, "trend": None}
         lag = sum(max(0, ends[where] - offset) for where, offset in committed.items() if where in ends)
-        name = f"lag/{group_id}"
-        self._samples.add(now_ms(), {name: float(lag)})
-        return {"lag": lag, "trend": self._samples.trend(name)}
+        self._note(group_id, lag)
+        return {"lag": lag, "trend": self._samples.trend(f"lag/{group_id}")}
+
+    def _note(self, group_id: str, lag: int) -> None:
+        """For the trend and the chart. Pages and the observer ask for the same lag: one sample in a while is enough."""
+        name, now = f"lag/{group_id}", now_ms()
+        newest = self._samples.newest_ms(name)
+        if newest is None or now - newest >= MIN_APART_MS:
+            self._samples.add(now, {name: float(lag)})
+
+    async def sample_lags(self, groups: Sequence[GroupSummary]) -> float | None:
+        """Lags of the groups whose turn it is, so that a page finds their trend. Returns the newest lag of all groups.
+
+        None if the lag of no group is known.
+        """
+        self._known = {each.group_id: each for each in groups}
+        self._turns = {name: None for name in self._turns if name in self._known}
+        self._turns |= dict.fromkeys(sorted(self._known.keys() - self._turns.keys()))
+        chosen = list(self._turns)[:MAX_AT_ONCE]
+        for name in chosen:  # to the end of the queue
+            self._turns[name] = self._turns.pop(name)
+        await self.lags(chosen)
+        found = [lag for name in self._known if (lag := self._samples.newest(f"lag/{name}")) is not None]
+        return sum(found) if found else None
 
     async def describe(self, group_id: str) -> dict[str, object]:
         found = await self._admin.describe(group_id)
@@ -79,7 +103,7 @@ class Groups:
         # A group that has committed nothing has no lag, which is not the same as a lag of 0.
         total = sum(ends[where] - offset for where, offset in behind.items()) if committed else None
         if total is not None:
-            self._samples.add(now_ms(), {f"lag/{group_id}": float(total)})
+            self._note(group_id, total)
         return {
             "id": group_id,
             "kind": found.kind,

@@ -5,11 +5,12 @@ Transaction markers and aborted records are shown as such. Only what is shown is
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
 from typing import NamedTuple
 
 from tidelog.client.consumer.fetched_records import TransactionFilter
-from tidelog.client.consumer.offsets import BEGINNING, END, list_offsets
+from tidelog.client.consumer.offsets import BEGINNING, DEBUGGING_CONSUMER, END, list_offsets
 from tidelog.client.consumer.range_reader import FetchedRange, RangeReader, RangeSettings
 from tidelog.client.routing.cluster import Cluster
 from tidelog.console.decoding import AS_IT_IS, Decoding
@@ -23,7 +24,13 @@ MAX_RECORDS = 500
 MAX_SCANNED = 200_000
 """Records that a filter looks at before the page shows how far it came."""
 MAX_SCAN_S = 4.0
+MAX_READ_BYTES = 64 * 1024 * 1024
+"""Of keys and values for one page. A page of very large values has fewer records, and goes on from there."""
+MAX_HEADERS_SHOWN = 100
 FETCH_BYTES = 256 * 1024
+FETCH_WAIT_MS = 200
+TAIL_PAUSE_S = 0.3
+"""Between two looks for new records: the page has them within a second."""
 READ_COMMITTED = 1
 BUCKETS = 60
 
@@ -70,7 +77,7 @@ class Page(NamedTuple):
 
 
 async def offsets_of(cluster: Cluster, topic: str) -> dict[int, dict[str, int]]:
-    """Log start, last stable offset and high watermark of each partition with a leader."""
+    """Log start, last stable offset, high watermark and log end of each partition with a leader."""
     metadata = await cluster.ask_topics([topic])
     led = [
         TopicPartition(topic, number)
@@ -79,16 +86,18 @@ async def offsets_of(cluster: Cluster, topic: str) -> dict[int, dict[str, int]]:
     ]
     if not led:
         return {}
-    starts, stable, ends = await asyncio.gather(
+    starts, stable, high_watermarks, ends = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(led, BEGINNING), timeout_s=5.0),
         list_offsets(cluster, dict.fromkeys(led, END), isolation_level=READ_COMMITTED, timeout_s=5.0),
         list_offsets(cluster, dict.fromkeys(led, END), timeout_s=5.0),
+        list_offsets(cluster, dict.fromkeys(led, END), replica_id=DEBUGGING_CONSUMER, timeout_s=5.0),
     )
     return {
         where.partition: {
             "start": starts[where].offset,
             "last_stable": stable[where].offset,
-            "high_watermark": ends[where].offset,
+            "high_watermark": high_watermarks[where].offset,
+            "end": ends[where].offset,
         }
         for where in led
     }
@@ -103,26 +112,46 @@ async def read_page(
     starts = await _starts(cluster, query, {number: bounds[number] for number in chosen}) if cursor is None else cursor
     found: list[dict[str, object]] = []
     next_offsets = {number: starts.get(number, bounds[number]["start"]) for number in chosen}
-    scanned, deadline = 0, time.monotonic() + MAX_SCAN_S
+    effort = _Effort()
     share = max(1, -(-query.limit // max(1, len(chosen))))
     for number in chosen:
         taken = 0
         where, end = TopicPartition(query.topic, number), bounds[number]["high_watermark"]
         wanted = query.limit - len(found) if query.is_filtered else share
-        async for entry in _read_range(cluster, where, next_offsets[number], end, bounds[number]["last_stable"]):
-            if taken >= wanted or scanned >= MAX_SCANNED or time.monotonic() > deadline:
-                break
-            scanned += 1
-            next_offsets[number] = entry.offset + 1
-            record = await described(entry, query.topic, decoding)
-            if _matches(record, query):
-                found.append(record)
-                taken += 1
-        else:
-            next_offsets[number] = max(next_offsets[number], end)
+        entries = _read_range(cluster, where, next_offsets[number], end, bounds[number]["last_stable"])
+        async with aclosing(entries):
+            async for entry in entries:
+                if taken >= wanted or effort.is_enough:
+                    break
+                effort.add(entry)
+                next_offsets[number] = entry.offset + 1
+                record = await described(entry, query.topic, decoding)
+                if _matches(record, query):
+                    found.append(_with_few_headers(record))
+                    taken += 1
+            else:
+                next_offsets[number] = max(next_offsets[number], end)
     found = _by_time(found)
     is_at_end = all(next_offsets[number] >= bounds[number]["high_watermark"] for number in chosen)
-    return Page(found, next_offsets, scanned, is_at_end)
+    return Page(found, next_offsets, effort.scanned, is_at_end)
+
+
+class _Effort:
+    """How much was read for a page. It is enough after many records or bytes, or a few seconds."""
+
+    def __init__(self) -> None:
+        self.scanned = 0
+        self._bytes = 0
+        self._deadline = time.monotonic() + MAX_SCAN_S
+
+    def add(self, entry: Entry) -> None:
+        self.scanned += 1
+        self._bytes += len(entry.key or b"") + len(entry.value or b"")
+
+    @property
+    def is_enough(self) -> bool:
+        is_much = self.scanned >= MAX_SCANNED or self._bytes >= MAX_READ_BYTES
+        return is_much or time.monotonic() > self._deadline
 
 
 async def read_all(cluster: Cluster, query: Query, decoding: Decoding) -> AsyncIterator[Entry]:
@@ -132,9 +161,11 @@ async def read_all(cluster: Cluster, query: Query, decoding: Decoding) -> AsyncI
     starts = await _starts(cluster, query, chosen)
     for number, bound in chosen.items():
         where = TopicPartition(query.topic, number)
-        async for entry in _read_range(cluster, where, starts[number], bound["high_watermark"], bound["last_stable"]):
-            if not query.is_filtered or _matches(await described(entry, query.topic, decoding), query):
-                yield entry
+        entries = _read_range(cluster, where, starts[number], bound["high_watermark"], bound["last_stable"])
+        async with aclosing(entries):
+            async for entry in entries:
+                if not query.is_filtered or _matches(await described(entry, query.topic, decoding), query):
+                    yield entry
 
 
 def _by_time(records: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -165,12 +196,14 @@ async def _starts(cluster: Cluster, query: Query, bounds: Mapping[int, Mapping[s
 
 async def _read_range(
     cluster: Cluster, where: TopicPartition, start: int, end: int, last_stable: int
-) -> AsyncIterator[Entry]:
+) -> AsyncGenerator[Entry]:
     """Records up to the last stable offset with the state of their transactions, then those of open ones."""
     for first, last, isolation in ((start, min(end, last_stable), READ_COMMITTED), (max(start, last_stable), end, 0)):
         if first >= last:
             continue
-        settings = RangeSettings(max_bytes=FETCH_BYTES, max_wait_ms=200, isolation_level=isolation, timeout_s=5.0)
+        settings = RangeSettings(
+            max_bytes=FETCH_BYTES, max_wait_ms=FETCH_WAIT_MS, isolation_level=isolation, timeout_s=5.0
+        )
         async with RangeReader(cluster, where, first, last, settings) as reader:
             async for fetched in reader:
                 for entry in _entries(where, fetched, is_open=not isolation):
@@ -236,6 +269,15 @@ async def described(entry: Entry, topic: str, decoding: Decoding) -> dict[str, o
     return found
 
 
+def _with_few_headers(record: dict[str, object]) -> dict[str, object]:
+    """Filters look at all headers. The page shows the first, and says how many there are more."""
+    headers = record["headers"]
+    assert isinstance(headers, list)
+    if len(headers) <= MAX_HEADERS_SHOWN:
+        return record
+    return record | {"headers": headers[:MAX_HEADERS_SHOWN], "more_headers": len(headers) - MAX_HEADERS_SHOWN}
+
+
 def _matches(record: Mapping[str, object], query: Query) -> bool:
     if query.is_filtered and ("marker" in record or "error" in record):
         return False
@@ -262,7 +304,7 @@ async def tail(cluster: Cluster, query: Query, decoding: Decoding = AS_IT_IS) ->
         page = await read_page(cluster, query, cursor, decoding)
         cursor = {number: max(offset, cursor.get(number, 0)) for number, offset in page.next_offsets.items()}
         yield page.records
-        await asyncio.sleep(0.3 if page.is_at_end else 0)
+        await asyncio.sleep(TAIL_PAUSE_S if page.is_at_end else 0)
 
 
 async def volume(cluster: Cluster, topic: str, from_ms: int, to_ms: int) -> list[tuple[int, int]]:
@@ -276,7 +318,7 @@ async def volume(cluster: Cluster, topic: str, from_ms: int, to_ms: int) -> list
     if not led or to_ms <= from_ms:
         return []
     step = max(1, (to_ms - from_ms) // BUCKETS)
-    borders = [from_ms + index * step for index in range(BUCKETS + 1)]
+    borders = [*(from_ms + index * step for index in range(BUCKETS)), to_ms]
     ends = await list_offsets(cluster, dict.fromkeys(led, END), timeout_s=5.0)
     answers = await asyncio.gather(
         *(list_offsets(cluster, dict.fromkeys(led, border), timeout_s=5.0) for border in borders)

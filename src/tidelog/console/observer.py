@@ -7,10 +7,10 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.admin.group_admin import GroupAdmin, GroupSummary
 from tidelog.client.consumer.offsets import END, list_offsets
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp, reason_of
@@ -24,6 +24,7 @@ from tidelog.console.samples import INTERVAL_S, Latencies, Rates, Samples
 from tidelog.console.snapshot import Snapshot, as_json, difference, snapshot_of
 from tidelog.console.timeline import Kind, Timeline
 from tidelog.errors import KafkaError
+from tidelog.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,8 @@ class Observer:
         self._pages: set[asyncio.Queue[bytes | None]] = set()
         self._page_opened = asyncio.Event()
         self._settling = 0
+        self.sample_lags: Callable[[Sequence[GroupSummary]], Awaitable[float | None]] | None = None
+        """Samples lags of some groups, and returns the lag of all."""
 
     # ---- polling
 
@@ -125,6 +128,9 @@ class Observer:
         if events:
             self._publish("events", [event._asdict() for event in events])
 
+    def metrics_page(self, broker_id: BrokerId) -> str | None:
+        return self._metrics.urls.get(broker_id)
+
     def note(self, kind: Kind, text: str) -> None:
         """An event that only the console knows, such as a change made with it."""
         self._publish("events", [event._asdict() for event in self.timeline.note(now_ms(), kind, text)])
@@ -176,6 +182,11 @@ class Observer:
             findings += self._groups.on_members(await self._group_batches.members(described))
             if findings:
                 self._publish("events", [event._asdict() for event in self.timeline.add(now_ms(), findings)])
+            lag = None if self.sample_lags is None else await self.sample_lags(list(groups.values()))
+            if lag is not None:
+                at_ms = now_ms()
+                self.samples.add(at_ms, {"lag": lag})
+                self._publish("sample", {"at_ms": at_ms, "values": {"lag": lag}})
 
     # ---- pages
 

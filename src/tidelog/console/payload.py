@@ -11,11 +11,11 @@ _CONTROLS = bytes(each for each in range(32) if each not in b"\t\n\r")
 """Control characters that text does not have. In UTF-8, these bytes are never part of another character."""
 
 
-def shown(data: bytes | None, max_bytes: int = MAX_SHOWN_BYTES) -> dict[str, object] | None:
+def shown(data: bytes | None) -> dict[str, object] | None:
     """JSON of a key, value or header for the page. None stays None: a tombstone is not an empty value."""
     if data is None:
         return None
-    cut = data[:max_bytes]
+    cut = data[:MAX_SHOWN_BYTES]
     text = _text(cut, is_cut=len(data) > len(cut))
     found: dict[str, object] = {"size": len(data)}
     if len(data) > len(cut):
@@ -25,11 +25,16 @@ def shown(data: bytes | None, max_bytes: int = MAX_SHOWN_BYTES) -> dict[str, obj
     return found | {"format": "json" if _is_json(text) else "text", "text": text}
 
 
-def shown_decoded(data: bytes, kind: str, value: object, max_bytes: int = MAX_SHOWN_BYTES) -> dict[str, object]:
+def shown_decoded(data: bytes, kind: str, value: object) -> dict[str, object]:
     """JSON for the page of a value that was decoded with a schema."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    found: dict[str, object] = {"size": len(data), "format": kind, "text": text[:max_bytes]}
-    return found | {"cut": True} if len(text) > max_bytes else found
+    text = json_of(value)
+    found: dict[str, object] = {"size": len(data), "format": kind, "text": text[:MAX_SHOWN_BYTES]}
+    return found | {"cut": True} if len(text) > MAX_SHOWN_BYTES else found
+
+
+def json_of(value: object) -> str:
+    """Of a value that was decoded with a schema."""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def text_of(payload: object) -> str:

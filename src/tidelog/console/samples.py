@@ -3,10 +3,13 @@
 # Core: no clock, no I/O, no await.
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 INTERVAL_S = 5.0
 MAX_SAMPLES = 720
+MAX_AGE_MS = 3_600_000
+MIN_STEPS = 6
 MAX_SERIES = 2_000
 MAX_MEASURED = 5_000
 
@@ -22,6 +25,8 @@ class Samples:
             ring = self._series.pop(name, None)
             if ring is None:
                 ring = deque(maxlen=MAX_SAMPLES)
+            while ring and ring[0][0] < at_ms - MAX_AGE_MS:
+                ring.popleft()
             ring.append((at_ms, value))
             self._series[name] = ring
         while len(self._series) > MAX_SERIES:
@@ -34,20 +39,36 @@ class Samples:
         ring = self._series.get(name)
         return ring[-1][1] if ring else None
 
+    def newest_ms(self, name: str) -> int | None:
+        ring = self._series.get(name)
+        return ring[-1][0] if ring else None
+
     def names(self, prefix: str = "") -> list[str]:
         return sorted(name for name in self._series if name.startswith(prefix))
 
     def trend(self, name: str, over_ms: int = 120_000) -> str | None:
-        """`growing`, `shrinking` or `steady`: the newest value next to the one of two minutes ago."""
+        """`growing`, `shrinking` or `steady` over the last two minutes, or since the value before the newest.
+
+        A large value may grow slowly: what only goes up, or only down, is not steady.
+        """
         ring = self._series.get(name)
         if not ring or len(ring) < 2:
             return None
-        newest_ms, newest = ring[-1]
-        earlier = next(value for at_ms, value in ring if at_ms >= newest_ms - over_ms)
-        margin = max(1.0, 0.05 * max(newest, earlier))
-        if newest > earlier + margin:
-            return "growing"
-        return "shrinking" if newest < earlier - margin else "steady"
+        values = [value for at_ms, value in ring if at_ms >= ring[-1][0] - over_ms]
+        if len(values) < 2:
+            values = [ring[-2][1], ring[-1][1]]
+        change = values[-1] - values[0]
+        margin = max(1.0, 0.05 * max(values[0], values[-1]))
+        if len(values) >= MIN_STEPS and _goes_one_way(values):
+            margin = 1.0
+        if abs(change) <= margin:
+            return "steady"
+        return "growing" if change > 0 else "shrinking"
+
+
+def _goes_one_way(values: Sequence[float]) -> bool:
+    steps = [after - before for before, after in pairwise(values)]
+    return all(step >= 0 for step in steps) or all(step <= 0 for step in steps)
 
 
 class Rates:

@@ -34,6 +34,10 @@ class ConsoleOptions(NamedTuple):
     decoding: Decoding = AS_IT_IS
     has_credentials: bool = False
     """It acts with credentials that not everybody on this machine has."""
+    prometheus: str | None = None
+    """Address that the charts link to."""
+    listener: int | None = None
+    """Descriptor of a socket that listens on host and port already."""
 
     @property
     def needs_token(self) -> bool:
@@ -75,10 +79,10 @@ async def _serve(
     logins: Logins | None,
     say: Callable[[str], None],
 ) -> None:
-    listener = _bind(options.host, options.port)
+    listener = _bind(options.host, options.port) if options.listener is None else socket.socket(fileno=options.listener)
     guard = guard_of(options.host, token, may_change=options.may_change, public_url=options.public_url)
     entrance = Entrance(guard, listener.getsockname()[1], options.is_secure, workspace, logins)
-    server = _Server(_config(Console(entrance, options.decoding), options))
+    server = _Server(_config(Console(entrance, options.decoding, options.prometheus), options))
     say(_address_line(listener, options, token, workspace))
     async with _running(workspace, logins):
         try:

@@ -18,6 +18,7 @@ MAX_SINGLE_EVENTS = 12
 
 class Kind(StrEnum):
     BROKER = "broker"
+    BROKER_UP = "broker up"
     CONTROLLER = "controller"
     ELECTION = "election"
     LEADERLESS = "leaderless"
@@ -97,7 +98,7 @@ def _broker_events(before: Snapshot, after: Snapshot) -> Iterator[Finding]:
     for broker_id, broker in after.brokers.items():
         earlier = before.brokers.get(broker_id, BrokerState(None, None, None))
         if broker.is_up and not earlier.is_up:
-            yield Finding(Kind.BROKER, f"Broker {broker_id} is up at {broker.host}:{broker.port}.")
+            yield Finding(Kind.BROKER_UP, f"Broker {broker_id} is up at {broker.host}:{broker.port}.")
         elif earlier.is_up and not broker.is_up:
             count = _count(led[broker_id], "partition")
             yield Finding(Kind.BROKER, f"Broker {broker_id} is gone. It led {count}.")

@@ -1,11 +1,13 @@
 """Topics, partitions and brokers as the page shows them, with the reason of every replica that is out of sync."""
 
+import asyncio
 import time
 
-from tidelog.cli.local_cluster.broker_queries import Connections, query_cluster
+from tidelog.cli.local_cluster.broker_queries import BrokerQueries, query_cluster
 from tidelog.cli.local_cluster.view import PartitionView
 from tidelog.cli.partition_diagnosis import Findings, diagnosis
 from tidelog.client.admin.admin import Admin
+from tidelog.client.admin.hanging_transactions import OPEN_STATES, find_hanging
 from tidelog.client.admin.transaction_admin import TransactionAdmin
 from tidelog.client.network.retries import reason_of
 from tidelog.console.observer import Observer, now_ms
@@ -17,7 +19,8 @@ from tidelog.types import BrokerId, TopicPartition
 SIZES_AGE_S = 10.0
 """Sizes of all replicas are asked for at most this often."""
 SOURCES = {1: "topic", 2: "this broker", 3: "all brokers", 4: "server.properties", 5: "default", 6: "group"}
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+MAX_ASKED = 200
+"""Partitions whose leaders are asked for producers."""
 
 
 class Topics:
@@ -81,12 +84,12 @@ class Topics:
     async def describe_partition(self, topic: str, number: int) -> dict[str, object]:
         """Each replica with its lag, and the sentences that say why the partition is as it is."""
         where = TopicPartition(topic, number)
-        connections = Connections(self._cluster.network)
+        queries = BrokerQueries(self._cluster.network)
         try:
             addresses = [broker.address for broker in self._cluster.metadata.brokers.values()]
-            responses = await query_cluster(connections, addresses, topic)
+            responses = await query_cluster(queries, addresses, topic)
         finally:
-            connections.close()
+            queries.close()
         found = next((each for each in responses.partitions if each.topic_partition == where), None)
         if found is None:
             raise UnknownTopicOrPartition(f"{where} does not exist")
@@ -111,7 +114,34 @@ class Topics:
             ]
         elif answer is not None:
             directories = [{"path": "?", "error": reason_of(answer), "replicas": 0, "bytes": 0}]
-        return {"id": broker_id, "settings": _settings(settings), "directories": directories}
+        return {
+            "id": broker_id,
+            "settings": _settings(settings),
+            "directories": directories,
+            "metrics": self._observer.metrics_page(broker_id),
+        }
+
+    async def producers(self, topic: str) -> list[dict[str, object]]:
+        """Producers whose state the leaders keep: those with idempotence or transactions that wrote lately."""
+        admin = TransactionAdmin(self._cluster, timeout_s=5.0)
+        led = [
+            TopicPartition(topic, number)
+            for number, found in sorted((await self._admin.describe_topic(topic)).partitions.items())
+            if found.leader in self._cluster.metadata.brokers
+        ]
+        answers = await asyncio.gather(*(admin.producers(where) for where in led[:MAX_ASKED]))
+        return [
+            {
+                "partition": where.partition,
+                "producer_id": each.producer_id,
+                "epoch": each.producer_epoch,
+                "last_sequence": each.last_sequence,
+                "last_ms": each.last_timestamp,
+                "transaction_start": None if each.current_txn_start_offset < 0 else each.current_txn_start_offset,
+            }
+            for where, producers in zip(led, answers, strict=False)
+            for each in producers
+        ]
 
     async def transactions(self) -> list[dict[str, object]]:
         admin = TransactionAdmin(self._cluster, timeout_s=5.0)
@@ -127,6 +157,21 @@ class Topics:
                 }
             found.append(row)
         return found
+
+    async def hanging_transactions(self) -> list[dict[str, object]]:
+        """Those that no coordinator knows: only an abort by hand ends them."""
+        partitions = self._observer.snapshot.partitions
+        led = [where for where, found in partitions.items() if found.leader in self._cluster.metadata.brokers]
+        return [
+            {
+                "topic": each.where.topic,
+                "partition": each.where.partition,
+                "producer_id": each.producer.producer_id,
+                "start_offset": each.producer.current_txn_start_offset,
+                "last_ms": each.producer.last_timestamp,
+            }
+            for each in await find_hanging(self._cluster, led, now_ms(), timeout_s=5.0)
+        ]
 
 
 def _settings(result: DescribeConfigsResult) -> list[dict[str, object]]:

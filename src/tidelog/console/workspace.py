@@ -17,6 +17,7 @@ class Workspace:
         self.changes = Changes(cluster, local)
         self.topics = Topics(self.observer)
         self.groups = Groups(cluster, self.observer.samples)
+        self.observer.sample_lags = self.groups.sample_lags
         self._task: asyncio.Task[None] | None = None
 
     @property

@@ -1,6 +1,6 @@
 // Requests to the console's own server, and the state of the cluster as its stream of events tells it.
 
-import { toast } from "./dom.js";
+import { h, toast } from "./dom.js";
 
 export const about = { manage: false, local: false, login: false, user: null, title: "", change_header: "x-tidelog-console" };
 
@@ -31,15 +31,33 @@ export async function post(path, wanted) {
   }));
 }
 
+// In a dialog, which shows the error itself.
+export async function carryOut(name, wanted) {
+  const answer = await post(`/api/changes/${name}`, wanted);
+  toast(answer.done);
+  return answer;
+}
+
 export async function change(name, wanted) {
-  try {
-    const answer = await post(`/api/changes/${name}`, wanted);
-    toast(answer.done);
-    return answer;
-  } catch (error) { toast(error.message, "bad"); throw error; }
+  try { return await carryOut(name, wanted); } catch (error) { toast(error.message, "bad"); throw error; }
+}
+
+// The address of what is seen, for a colleague. It makes no entry in the history.
+export function remember(view, fields) {
+  const query = new URLSearchParams(Object.entries(fields).filter(([, value]) => value).map(([name, value]) => [name, value === true ? "1" : value]));
+  history.replaceState(null, "", `#/${view}${query.size ? `?${query}` : ""}`);
 }
 
 export const key = (topic, partition) => `${topic}\n${partition}`;
+
+// Replicas to flash, and since when: a new leader, those that left or joined the in-sync replicas, and those that a move added. One that changed shortly before goes on flashing when another does.
+function changedReplicas(old, now) {
+  const found = new Map(old.changed);
+  const at = performance.now();
+  for (const each of now.replicas) if (old.sync.includes(each) !== now.sync.includes(each) || !old.replicas.includes(each)) found.set(each, at);
+  if (old.leader !== now.leader && now.leader !== null) found.set(now.leader, at);
+  return found;
+}
 
 class Cluster extends EventTarget {
   id = null;
@@ -98,7 +116,7 @@ class Cluster extends EventTarget {
       const old = this.partitions.get(key(topic, partition));
       this.partitions.set(key(topic, partition), {
         topic, partition, leader, epoch, replicas, sync, internal,
-        changed: isDifference && old && old.leader !== leader ? leader : null,
+        changed: isDifference && old ? changedReplicas(old, { leader, replicas, sync }) : new Map(),
       });
     }
     for (const [topic, partition] of data.removed ?? []) this.partitions.delete(key(topic, partition));
@@ -123,7 +141,29 @@ export const cluster = new Cluster();
 const STARS = "tidelog.favourites";
 export const favourites = new Set(JSON.parse(localStorage.getItem(STARS) ?? "[]"));
 
-export function toggleFavourite(topic) {
-  if (!favourites.delete(topic)) favourites.add(topic);
+export function toggleFavourite(name) {
+  if (!favourites.delete(name)) favourites.add(name);
   localStorage.setItem(STARS, JSON.stringify([...favourites]));
+}
+
+export const groupStar = (group) => `group:${group}`; // no topic has a colon in its name
+
+export function star(name, title, redraw) {
+  return h("button", { class: "bare star", type: "button", "aria-label": `Favourite ${title}`, "aria-pressed": favourites.has(name),
+    onclick: (event) => { event.stopPropagation(); toggleFavourite(name); redraw(); } }, favourites.has(name) ? "★" : "☆");
+}
+
+// Focus mode: the cluster, topics and groups show favourites only, until it is switched off.
+const FOCUS = "tidelog.focus";
+export const focus = { on: localStorage.getItem(FOCUS) === "on" };
+export const inFocus = (name) => !focus.on || favourites.has(name);
+export const NO_FAVOURITES = "Focus mode shows favourites only, and there are none. ☆ in the lists of topics and groups marks one.";
+
+export function focusButton(redraw) {
+  return h("button", { type: "button", "aria-pressed": focus.on, title: "Show favourites only, here and in the other lists", onclick: (event) => {
+    focus.on = !focus.on;
+    localStorage.setItem(FOCUS, focus.on ? "on" : "off");
+    event.target.setAttribute("aria-pressed", focus.on);
+    redraw();
+  } }, "★ Focus");
 }

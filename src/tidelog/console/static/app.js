@@ -1,7 +1,7 @@
 // The page: navigation, the state of the connection, and one view at a time.
 
 import { about, cluster, get } from "./api.js";
-import { fill, h } from "./dom.js";
+import { fill, h, problem } from "./dom.js";
 import { accessView } from "./access.js";
 import { brokersView, brokerView } from "./brokers.js";
 import { chartsView } from "./charts.js";
@@ -83,7 +83,7 @@ async function start() {
   try {
     Object.assign(about, await get("/api/about"));
   } catch (error) {
-    fill(main, h("div", { class: "error" }, error.message));
+    fill(main, problem(error));
     document.getElementById("status").remove();
     return;
   }

@@ -1,25 +1,43 @@
 // Questions to the person at the screen, before something changes.
 
-import { h } from "./dom.js";
+import { fill, h, problem } from "./dom.js";
 
-function open(title, text, fields, action, danger) {
+function inputOf(field) {
+  if (field.lines) return h("textarea", { rows: field.lines, name: field.name, value: field.value ?? "" });
+  if (field.choice) return h("select", { name: field.name }, field.choice.map((each) => h("option", {}, each)));
+  return h("input", { name: field.name, value: field.value ?? "", placeholder: field.placeholder, autocomplete: "off" });
+}
+
+// `work` carries it out. If it fails, the dialog stays, with what was typed and the reason.
+function open(title, text, fields, action, work, danger) {
   return new Promise((resolve) => {
-    const inputs = fields.map((field) => [field, field.lines
-      ? h("textarea", { rows: field.lines, name: field.name, value: field.value ?? "" })
-      : h("input", { name: field.name, value: field.value ?? "", placeholder: field.placeholder, autocomplete: "off" })]);
+    const inputs = fields.map((field) => [field, inputOf(field)]);
+    const wrong = h("div");
+    const button = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
+    async function submit(event) {
+      event.preventDefault();
+      button.disabled = true;
+      try {
+        await work(Object.fromEntries(inputs.map(([field, input]) => [field.name, input.value])));
+        finish(true);
+      } catch (error) {
+        fill(wrong, problem(error));
+        button.disabled = false;
+      }
+    }
     const dialog = h("dialog", { "aria-label": title },
-      h("form", { method: "dialog", onsubmit: () => finish(Object.fromEntries(inputs.map(([field, input]) => [field.name, input.value]))) },
-        h("h2", {}, title), h("p", {}, text),
-        inputs.map(([field, input]) => h("label", {}, field.title, input)),
+      h("form", { method: "dialog", onsubmit: submit },
+        h("h2", {}, title), text ? h("p", {}, text) : null,
+        inputs.map(([field, input]) => h("label", {}, field.title, input)), wrong,
         h("div", { class: "bar" }, h("span", { class: "grow" }),
-          h("button", { type: "button", onclick: () => finish(null) }, "Cancel"),
-          h("button", { type: "submit", class: danger ? "danger" : "primary" }, action))));
-    const finish = (answer) => { dialog.remove(); resolve(answer); };
-    dialog.addEventListener("cancel", () => finish(null));
+          h("button", { type: "button", onclick: () => finish(false) }, "Cancel"), button)));
+    const finish = (isDone) => { dialog.remove(); resolve(isDone); };
+    dialog.addEventListener("cancel", () => finish(false));
     document.body.append(dialog);
     dialog.showModal();
   });
 }
 
-export const ask = (title, text, fields, action = "Do it") => open(title, text, fields, action, false);
-export const confirm = (title, text, action = title) => open(title, text, [], action, true);
+// Both tell whether it was done.
+export const ask = (title, text, fields, action, work) => open(title, text, fields, action, work, false);
+export const confirm = (title, text, action, work) => open(title, text, [], action, work, true);

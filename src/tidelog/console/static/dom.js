@@ -3,8 +3,9 @@
 export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(props ?? {})) {
-    if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    if (value === undefined || value === null || (value === false && !name.startsWith("aria-"))) continue;
+    if (name.startsWith("aria-")) element.setAttribute(name, String(value));
+    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "class") element.className = value;
     else if (name === "value" || name === "checked" || name === "disabled" || name === "open") element[name] = value;
     else element.setAttribute(name, value === true ? "" : String(value));
@@ -57,16 +58,26 @@ export function duration(seconds) {
 }
 
 export function milliseconds(value) {
-  return `${value >= 100 ? Math.round(value) : value.toFixed(value < 10 ? 1 : 0)} ms`;
+  return `${value >= 100 ? count(Math.round(value)) : value.toFixed(value < 10 ? 1 : 0)} ms`;
 }
 
 export function clock(ms) {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
 
+// Times are those of the person at the screen, everywhere on the page.
 export function moment(ms) {
-  return ms < 0 ? "no time" : new Date(ms).toISOString().replace("T", " ").replace("Z", "");
+  return ms < 0 ? "no time" : localTime(ms).replace("T", " ");
 }
+
+export function localTime(ms) {
+  return new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 23);
+}
+
+// Commands in `backquotes` are set as code.
+export const told = (text) => String(text).split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
+
+export const problem = (error) => h("div", { class: "error", role: "alert" }, told(error.message ?? error));
 
 export function pill(text, kind = "plain") {
   return h("span", { class: `pill ${kind}` }, text);
@@ -140,7 +151,8 @@ export class VirtualRows {
 
 // A table of which at most `limit` rows are drawn, with a button for more.
 export function table(columns, rows, { onrow, limit = 300, empty = "Nothing here." } = {}) {
-  if (!rows.length) return h("div", { class: "card empty" }, empty);
+  if (!rows.length) return h("div", { class: "card empty" }, told(empty));
+  const kind = (column) => [column.number && "number", column.minor && "minor"].filter(Boolean).join(" ") || undefined;
   const body = h("tbody");
   const draw = (from, to) => {
     for (const row of rows.slice(from, to)) {
@@ -148,13 +160,13 @@ export function table(columns, rows, { onrow, limit = 300, empty = "Nothing here
       body.append(h("tr", {
         class: onrow ? "link" : undefined, onclick: open, tabindex: onrow ? 0 : undefined,
         onkeydown: onrow ? (event) => event.key === "Enter" && event.target === event.currentTarget && open() : undefined,
-      }, columns.map((column) => h("td", { class: column.number ? "number" : undefined }, column.cell(row)))));
+      }, columns.map((column) => h("td", { class: kind(column) }, column.cell(row)))));
     }
   };
   draw(0, limit);
   const element = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table" },
     h("table", {}, h("thead", {}, h("tr", {}, columns.map((column) =>
-      h("th", { class: column.number ? "number" : undefined, scope: "col" }, column.title)))), body));
+      h("th", { class: kind(column), scope: "col" }, column.title)))), body));
   if (rows.length > limit) {
     let drawn = limit;
     element.append(h("button", { type: "button", onclick: (event) => {

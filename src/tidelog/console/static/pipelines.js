@@ -1,7 +1,7 @@
 // Pipelines of this machine: every query with its rates, lag, batch duration, and the last error in one sentence.
 
 import { get } from "./api.js";
-import { bytes, count, fill, h, moment, pill, rate, table } from "./dom.js";
+import { bytes, count, fill, h, moment, pill, problem, rate, table, told } from "./dom.js";
 
 const KINDS = { running: "good", idle: "good", starting: "warn", stopping: "warn", waiting: "warn", failed: "bad" };
 
@@ -13,7 +13,7 @@ export function pipelinesView(main, { signal }) {
     try {
       const found = await get("/api/pipelines");
       if (signal.aborted) return;
-      fill(list, found.length ? found.map(card) : h("div", { class: "card empty" }, "No pipeline has run on this machine. `tidelog pipeline new` writes one."));
+      fill(list, found.length ? found.map(card) : h("div", { class: "card empty" }, told("No pipeline has run on this machine. `tidelog pipeline new` writes one.")));
     } catch (error) { fill(list, h("div", { class: "card empty" }, error.message)); }
   }
 
@@ -22,13 +22,13 @@ export function pipelinesView(main, { signal }) {
     const ms = (value) => (value === null || value === undefined ? "–" : `${count(value)} ms`);
     return h("div", { class: "card" },
       h("h2", {}, pipeline.name, " ", pill(pipeline.state, KINDS[pipeline.state] ?? "plain")),
-      h("p", { class: "quiet" }, h("span", { class: "mono" }, pipeline.file), `, started ${moment(Date.parse(pipeline.started_at))}, last heard ${moment(Date.parse(pipeline.updated_at))} UTC`),
-      pipeline.error ? h("div", { class: "error" }, pipeline.error) : null,
+      h("p", { class: "quiet" }, h("span", { class: "mono" }, pipeline.file), `, started ${moment(Date.parse(pipeline.started_at))}, last heard ${moment(Date.parse(pipeline.updated_at))}`),
+      pipeline.error ? problem(pipeline.error) : null,
       table([
         { title: "query", cell: (each) => each.name }, { title: "state", cell: (each) => pill(each.state, KINDS[each.state] ?? "plain") },
-        { title: "rows in", number: true, cell: (each) => count(each.rows_in) }, { title: "in/s", number: true, cell: (each) => rate(each.rows_in_per_second) },
+        { title: "rows in", number: true, cell: (each) => count(each.rows_in) }, { title: "rows in/s", number: true, cell: (each) => rate(each.rows_in_per_second) },
         { title: "bytes/s", number: true, cell: (each) => bytes(each.bytes_in_per_second) }, { title: "rows out", number: true, cell: (each) => count(each.rows_out) },
-        { title: "lag", number: true, cell: (each) => count(each.lag) }, { title: "batches", number: true, cell: (each) => count(each.batches) },
+        { title: "rows behind", number: true, cell: (each) => count(each.lag) }, { title: "batches", number: true, cell: (each) => count(each.batches) },
         { title: "last batch", number: true, cell: (each) => ms(each.batch_duration_ms) },
       ], progress.queries ?? [], { empty: "No query has reported yet." }),
       h("div", { class: "bar losses" }, losses(progress),
