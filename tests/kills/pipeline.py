@@ -1,14 +1,16 @@
-"""The pipelines that are killed: one topic, to another topic and to a Delta table; and how far each of them is."""
+"""The pipelines that are killed: one topic, to another topic and to Delta tables; and how far each of them is."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.kills.verdict import Record
 from tests.spark.pipeline_process import PipelineProcess
 
 NAME = "killed"
 SINKS = ("copy", "table")
+STATEFUL_SINKS = (*SINKS, "windows")
 HEAD = """
 [pipeline]
 name = "{name}"
@@ -60,6 +62,25 @@ deduplicate = ["key", "number"]
 [[steps]]
 view = "joined"
 sql = "SELECT e.key, e.number FROM events e JOIN again a ON e.key = a.key AND e.number = a.number"
+
+# The time of a record is its number in seconds. Keys take turns by lot: none is 20 minutes behind another.
+[sources.timed]
+topic = "{source}"
+format = "json"
+schema = "key string, number bigint, number_s timestamp"
+watermark = {{ column = "number_s", delay = "20 minutes" }}
+options = {{ driverReadRows = 1000, maxOffsetsPerTrigger = 20000 }}
+
+[[steps]]
+view = "windowed"
+from = "timed"
+window = {{ column = "number_s", size = "50 seconds" }}
+group = ["key"]
+aggregate = {{ numbers = "collect_list(number)" }}
+
+[sinks.windows]
+from = "windowed"
+delta = "windows"
 """
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 ROCKSDB = f"""
@@ -69,26 +90,27 @@ DEFINITION = HEAD + EVENTS + SINKS_OF.format(of_copy="events", of_table="events"
 STATEFUL_DEFINITION = HEAD + ROCKSDB + EVENTS + STATE + SINKS_OF.format(of_copy="deduplicated", of_table="joined")
 
 
-def killed_pipeline(
-    directory: Path, definition: str, bootstrap: str, source: str, copy: str, master: str
-) -> PipelineProcess:
-    file = directory / f"{NAME}.toml"
-    file.write_text(definition.format(name=NAME, bootstrap=bootstrap, source=source, copy=copy))
-    return PipelineProcess(file, NAME, "--master", master)
+class Topics(NamedTuple):
+    bootstrap: str
+    source: str
+    copy: str
 
 
-def committed_batches(pipeline: PipelineProcess) -> dict[str, int]:
-    """The last batch that Spark has written down as done, for each sink; -1: none."""
-    return {sink: last_number(pipeline.state.checkpoint / sink / "commits") for sink in SINKS}
+class KilledPipeline(PipelineProcess):
+    def __init__(self, directory: Path, topics: Topics, master: str, *, is_stateful: bool) -> None:
+        self.sinks = STATEFUL_SINKS if is_stateful else SINKS
+        definition = STATEFUL_DEFINITION if is_stateful else DEFINITION
+        file = directory / f"{NAME}.toml"
+        file.write_text(definition.format(name=NAME, **topics._asdict()))
+        super().__init__(file, NAME, "--master", master)
 
+    def committed_batches(self) -> dict[str, int]:
+        """The last batch that Spark has written down as done, for each sink; -1: none."""
+        return {sink: last_number(self.state.checkpoint / sink / "commits") for sink in self.sinks}
 
-def read_records(pipeline: PipelineProcess) -> dict[str, int]:
-    """How many records of the source each sink is done with."""
-    return {sink: _offsets_sum(pipeline, sink, batch) for sink, batch in committed_batches(pipeline).items()}
-
-
-def least_read(pipeline: PipelineProcess) -> int:
-    return min(read_records(pipeline).values())
+    def least_read(self) -> int:
+        """How many records of the source the slowest sink is done with."""
+        return min(_offsets_sum(self, sink, batch) for sink, batch in self.committed_batches().items())
 
 
 def last_number(directory: Path) -> int:
@@ -135,3 +157,13 @@ def records_of_table(directory: Path) -> Iterator[Record]:
 
     rows = DeltaTable(directory / "table").to_pyarrow_table(columns=["key", "number"])
     yield from zip(rows["key"].to_pylist(), rows["number"].to_pylist(), strict=True)
+
+
+def records_of_windows(directory: Path) -> tuple[int, Iterator[Record]]:
+    """The number at which the last complete window ends, for all keys, and the records of the windows."""
+    from deltalake import DeltaTable
+
+    rows = DeltaTable(directory / "windows").to_pyarrow_table(columns=["window_end", "key", "numbers"])
+    end = max((int(at.timestamp()) for at in rows["window_end"].to_pylist()), default=0)
+    windows = zip(rows["key"].to_pylist(), rows["numbers"].to_pylist(), strict=True)
+    return end, ((key, number) for key, numbers in windows for number in sorted(numbers))

@@ -59,7 +59,8 @@ class NumberingProducer:
                 self._send(f"key-{self._chance.randrange(KEYS):02}")
 
     def _send(self, key: str) -> None:
-        value = json.dumps({"key": key, "number": self._next[key]})
+        number = self._next[key]
+        value = json.dumps({"key": key, "number": number, "number_s": number})
         while True:
             try:
                 self._producer.produce(self._topic, value, key, on_delivery=self._on_delivery)

@@ -27,6 +27,7 @@ def main() -> int:
         on_cluster=not options.local,
         only=tuple(Target[name.upper()] for name in options.targets.split(",") if name),
         batches_before=options.batches_before,
+        limit_s=options.minutes * 60,
         is_stateful=options.stateful,
     )
     began_s = time.monotonic()
@@ -76,7 +77,8 @@ def _options() -> argparse.Namespace:
     targets = ",".join(target.name.lower() for target in Target)
     parser.add_argument("--targets", default="", help=f"who is killed by lot, of {targets} (all)")
     parser.add_argument("--batches-before", type=int, default=0, help="batches of each sink before the first of those")
-    parser.add_argument("--stateful", action="store_true", help="with deduplication and a join, on RocksDB")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="for those; then what there is is examined")
+    parser.add_argument("--stateful", action="store_true", help="with deduplication, a join and windows, on RocksDB")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000, help="a run can be had again with it")
     parser.add_argument("--local", action="store_true", help=f"on {LOCAL_MASTER}, not on a cluster")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="leave logs, checkpoint and table here")
@@ -92,11 +94,14 @@ def _carried_out(trial: Trial, keep: Path | None) -> Outcome:
 
 
 def _report(outcome: Outcome) -> None:
-    print(f"\n{outcome.produced:,} records produced; queries started again within a driver: {outcome.restarts}\n")
+    print(f"\n{outcome.kills} kills, {outcome.produced:,} records produced")
+    print(f"queries started again within a driver: {outcome.restarts}\n")
     print(HEADINGS)
-    topic = outcome.topic if outcome.is_ordered else outcome.topic._replace(out_of_order=0)
+    topic = outcome.topic if outcome.windows is None else outcome.topic._replace(out_of_order=0)
     print(_row("topic", topic, outcome.is_good_topic))
     print(_row("table", outcome.table._replace(out_of_order=0), is_good_table(outcome.table)))
+    if outcome.windows is not None:
+        print(_row("windows", outcome.windows._replace(out_of_order=0), outcome.is_good_windows))
 
 
 def _row(name: str, found: Findings, is_good: bool) -> str:

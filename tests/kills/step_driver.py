@@ -1,4 +1,4 @@
-"""A query from topic to topic that kills at the step it was told to: `python -m tests.kills.step_driver`.
+"""A query from topic to topic that kills itself at a given step: `python -m tests.kills.step_driver`.
 
 The sink is the product's, with a word said before and after what it does. An order is a file with the name of a step;
 who takes the step first takes the file, and strikes.

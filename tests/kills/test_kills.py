@@ -8,7 +8,7 @@ import pytest
 from tests.kills.plan import CLUSTER_TARGETS, planned_kills
 from tests.kills.step_trial import strike
 from tests.kills.steps import Blow, Step, Victim
-from tests.kills.trial import Trial, carry_out
+from tests.kills.trial import Outcome, Trial, carry_out
 from tests.kills.verdict import Findings, examine, is_good_table, is_good_topic
 from tests.spark.pipeline_process import is_command_of_worker
 
@@ -57,6 +57,7 @@ def test_kills_are_the_same_for_one_seed_and_hit_every_kind_of_process() -> None
 
 def test_java_is_not_taken_for_a_python_worker() -> None:
     assert is_command_of_worker("/venv/bin/python3.11 -m pyspark.daemon pyspark.worker")
+    assert is_command_of_worker("/venv/bin/python -m tidelog.spark.accelerators.fork_server /tmp/socket 3")
     assert not is_command_of_worker("/java/bin/java -cp /venv/lib/python3.11/site-packages/pyspark/jars/* SparkSubmit")
     assert not is_command_of_worker("")
 
@@ -69,6 +70,13 @@ def test_a_worker_killed_around_the_commit_costs_no_record_and_repeats_none(tmp_
     found = strike(blows, 5, tmp_path, print, on_cluster=False)
     assert is_good_topic(found), found
     assert found.records > 0
+
+
+def test_windows_must_be_there_and_whole() -> None:
+    whole = examine(PRODUCED, ALL)
+    assert Outcome(1, 4, whole, whole, 0, whole).is_good
+    assert not Outcome(1, 4, whole, whole, 0, examine(PRODUCED, [*ALL, ("a", 1)])).is_good
+    assert not Outcome(1, 4, whole, whole, 0, examine({}, [])).is_good
 
 
 @pytest.mark.spark

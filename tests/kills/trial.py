@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.clients.broker import TidelogProcess
-from tests.kills.pipeline import (
-    DEFINITION,
-    STATEFUL_DEFINITION,
-    committed_batches,
-    killed_pipeline,
-    least_read,
-    records_of_table,
-    records_of_topic,
-)
+from tests.kills.pipeline import KilledPipeline, Topics, records_of_table, records_of_topic, records_of_windows
 from tests.kills.plan import (
     CLUSTER_TARGETS,
     ENDING_THE_DRIVER,
@@ -27,7 +19,7 @@ from tests.kills.plan import (
 )
 from tests.kills.process_tree import busy, command_of, descendants, kill_all
 from tests.kills.producer import NumberingProducer
-from tests.kills.verdict import Findings, examine, is_good_table, is_good_topic
+from tests.kills.verdict import Findings, Produced, examine, is_good_table, is_good_topic
 from tests.spark.cluster import StandaloneCluster
 from tests.spark.pipeline_process import PipelineProcess, is_python_worker
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running
@@ -57,8 +49,10 @@ class Trial:
     """Kinds of processes to kill; empty: all."""
     batches_before: int = 0
     """Micro-batches that each sink has committed before the first kill."""
+    limit_s: float = float("inf")
+    """No more kills after this time: what was killed until then is examined."""
     is_stateful: bool = False
-    """The pipeline deduplicates and joins streams, with its state in RocksDB."""
+    """The pipeline deduplicates, joins and counts in windows, with its state in RocksDB."""
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -67,21 +61,27 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    kills: int
     produced: int
     topic: Findings
     table: Findings
     restarts: int
     """How often the runner started a query again by itself."""
-    is_ordered: bool = True
-    """Stateful steps distribute rows by their own keys: they do not keep the order of the source."""
+    windows: Findings | None = None
+    """Of a stateful pipeline. Its steps distribute rows by their keys: topics do not keep the order of the source."""
 
     @property
     def is_good_topic(self) -> bool:
-        return is_good_topic(self.topic) if self.is_ordered else is_good_table(self.topic)
+        return is_good_topic(self.topic) if self.windows is None else is_good_table(self.topic)
+
+    @property
+    def is_good_windows(self) -> bool:
+        """A trial without a complete window shows nothing."""
+        return self.windows is None or (is_good_table(self.windows) and self.windows.records > 0)
 
     @property
     def is_good(self) -> bool:
-        return self.is_good_topic and is_good_table(self.table)
+        return self.is_good_topic and is_good_table(self.table) and self.is_good_windows
 
 
 def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
@@ -92,21 +92,27 @@ def carry_out(trial: Trial, directory: Path, say: Say) -> Outcome:
         cluster = stack.enter_context(StandaloneCluster(directory)) if trial.on_cluster else None
         make_topics(broker.bootstrap)
         master = LOCAL_MASTER if cluster is None else cluster.master
-        definition = STATEFUL_DEFINITION if trial.is_stateful else DEFINITION
-        pipeline = killed_pipeline(directory, definition, broker.bootstrap, "source", "copy", master)
+        topics = Topics(broker.bootstrap, "source", "copy")
+        pipeline = KilledPipeline(directory, topics, master, is_stateful=trial.is_stateful)
         stack.callback(pipeline.kill)
-        producer = NumberingProducer(broker.bootstrap, "source", trial.seed, lambda: least_read(pipeline))
+        producer = NumberingProducer(broker.bootstrap, "source", trial.seed, pipeline.least_read)
         stack.callback(producer.abandon)
-        Killing(trial, broker, pipeline, cluster, producer, say).run()
+        kills = Killing(trial, broker, pipeline, cluster, producer, say).run()
         produced = producer.stop()
         _finish(pipeline, sum(produced.values()))
         return Outcome(
+            kills,
             sum(produced.values()),
             examine(produced, records_of_topic(broker.bootstrap, "copy", PARTITIONS)),
             examine(produced, records_of_table(directory)),
             pipeline.output().count("restarting in"),
-            is_ordered=not trial.is_stateful,
+            _windows(produced, directory) if trial.is_stateful else None,
         )
+
+
+def _windows(produced: Produced, directory: Path) -> Findings:
+    end, records = records_of_windows(directory)
+    return examine({key: min(count, end) for key, count in produced.items()}, records)
 
 
 def make_topics(bootstrap: str) -> None:
@@ -117,9 +123,9 @@ def make_topics(bootstrap: str) -> None:
         made.result(30)
 
 
-def _finish(pipeline: PipelineProcess, produced: int) -> None:
+def _finish(pipeline: KilledPipeline, produced: int) -> None:
     """Until both sinks have all; then an end in order."""
-    _wait(pipeline, lambda: least_read(pipeline) >= produced, "has not read everything")
+    _wait(pipeline, lambda: pipeline.least_read() >= produced, "has not read everything")
     code = pipeline.stop(STOP_LIMIT_S)
     if code != 0:
         raise TrialFailed(f"the pipeline stopped with exit code {code}:\n{pipeline.story()}")
@@ -143,7 +149,7 @@ class Killing:
         self,
         trial: Trial,
         broker: TidelogProcess,
-        pipeline: PipelineProcess,
+        pipeline: KilledPipeline,
         cluster: StandaloneCluster | None,
         producer: NumberingProducer,
         say: Say,
@@ -151,37 +157,45 @@ class Killing:
         self._chance = random.Random(trial.seed)
         self._plan = planned_kills(trial.kills, self._chance, trial.targets)
         self._batches_before = trial.batches_before
+        self._limit_s = trial.limit_s
         self._broker = broker
         self._pipeline = pipeline
         self._cluster = cluster
         self._producer = producer
         self._say = say
         self._started_s = time.monotonic()
-        self._last = committed_batches(pipeline)
+        self._last = pipeline.committed_batches()
         self._left_behind: list[ProcessIdentity] = []
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """The number of kills."""
         self._producer.start()
         self._pipeline.start()
         self._wait_for_batches()
-        self._say(f"{'#':>3} {'at s':>6}  {'killed':<16} {'pid':>7}  {'batch of copy, table':<20}  {'waited s':>8}")
+        sinks = f"batch of {', '.join(self._pipeline.sinks)}"
+        self._say(f"{'#':>3} {'at s':>6}  {'killed':<16} {'pid':>7}  {sinks:<29}  {'waited s':>8}")
+        killed = 0
         for number, planned in enumerate(self._plan, 1):
+            if time.monotonic() - self._started_s > self._limit_s:
+                break
             waited_s = 0.0 if planned.is_hasty else self._wait_for_progress()
             time.sleep(planned.pause_s)
             victim = self._kill(planned)
             batches = ", ".join(map(str, self._last.values()))
             at_s = time.monotonic() - self._started_s
             waited = "hasty" if planned.is_hasty else f"{waited_s:.1f}"
-            self._say(f"{number:>3} {at_s:>6.1f}  {planned.target:<16} {victim.pid:>7}  {batches:<20}  {waited:>8}")
+            self._say(f"{number:>3} {at_s:>6.1f}  {planned.target:<16} {victim.pid:>7}  {batches:<29}  {waited:>8}")
+            killed = number
         self._wait_for_progress()
         self._expect_nothing_left_behind()
+        return killed
 
     def _wait_for_batches(self) -> None:
         """A batch after the other: a pipeline that does none for long has failed."""
         for number in range(self._batches_before):
             _wait(
                 self._pipeline,
-                lambda number=number: min(committed_batches(self._pipeline).values()) >= number,  # type: ignore[misc]
+                lambda number=number: min(self._pipeline.committed_batches().values()) >= number,  # type: ignore[misc]
                 f"has not committed batch {number}",
             )
 
@@ -190,7 +204,7 @@ class Killing:
         began_s, before = time.monotonic(), self._last
 
         def is_reached() -> bool:
-            now = committed_batches(self._pipeline)
+            now = self._pipeline.committed_batches()
             return all(now[sink] > before[sink] for sink in now)
 
         _wait(self._pipeline, is_reached, "has made no progress")
@@ -198,7 +212,7 @@ class Killing:
 
     def _kill(self, planned: PlannedKill) -> ProcessIdentity:
         victims = self._find(planned.target)
-        self._last = committed_batches(self._pipeline)
+        self._last = self._pipeline.committed_batches()
         if planned.target in ENDING_THE_DRIVER:
             self._left_behind += descendants(self._pipeline.pid)
         if planned.target is Target.DRIVER:

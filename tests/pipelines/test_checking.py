@@ -211,7 +211,7 @@ def test_pattern_without_a_topic_is_a_warning(file: Path) -> None:
     ]
 
 
-def test_brokers_that_do_not_answer_are_told_once_where_they_are_named(file: Path) -> None:
+def test_brokers_that_do_not_answer_are_reported_once_where_they_are_named(file: Path) -> None:
     def nobody(bootstrap: str) -> ClusterResponse:
         raise NoResponse("Connection refused")
 
@@ -271,14 +271,14 @@ def test_pattern_means_what_it_means_to_the_source(file: Path, pattern: str) -> 
     assert said.startswith("f:5: sources.orders.dead_letters: 'orders.dead' is read by this source")
 
 
-def test_topic_in_a_list_is_told_on_its_line(file: Path) -> None:
+def test_topic_in_a_list_is_reported_on_its_line(file: Path) -> None:
     for topics in ('["ordres"]', '["orders", "ordres"]'):
         text = HEAD.replace('topic = "orders"', f"topics = {topics}")
         (said,) = findings(file, text + COPY, cluster("orders"))
         assert said.startswith("f:2: sources.orders.topics: topic 'ordres' does not exist")
 
 
-def test_topic_that_is_missing_is_told_beside_other_mistakes_of_its_source(file: Path) -> None:
+def test_topic_that_is_missing_is_reported_beside_other_mistakes_of_its_source(file: Path) -> None:
     text = HEAD.replace('"orders"', '"ordres"').replace("bigint", "bigit")
     assert [line.partition(": ")[0] for line in findings(file, text + COPY, cluster("orders"))] == ["f:2", "f:4"]
 
@@ -380,7 +380,7 @@ def test_options_of_the_source_and_the_sink(file: Path) -> None:
     assert said == "f:5: sources.orders.options.subscribe: use 'topic' instead of this option"
 
 
-def test_every_wrong_option_is_told_on_its_own_line(file: Path) -> None:
+def test_every_wrong_option_is_reported_on_its_own_line(file: Path) -> None:
     options = """\
 [sources.orders.options]
 maxOffsetPerTrigger = 5
@@ -442,7 +442,7 @@ def test_options_of_formats_that_spark_would_pass_over_are_warnings(file: Path) 
     ]
 
 
-def test_options_that_contradict_each_other_are_told_together(file: Path) -> None:
+def test_options_that_contradict_each_other_are_reported_together(file: Path) -> None:
     options = "options = { minOffsetsPerTrigger = 9, maxOffsetsPerTrigger = 5 }\n"
     (said,) = findings(file, HEAD + options + COPY)
     assert said.startswith("f:5: sources.orders.options: Option 'minOffsetsPerTrigger' (9) must not exceed")
@@ -474,7 +474,7 @@ def _checked_elsewhere(file: Path, text: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
-def test_pipeline_in_python_that_needs_spark_outside_of_build_is_told_what_to_do(tmp_path: Path) -> None:
+def test_pipeline_in_python_that_needs_spark_outside_of_build_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     file = tmp_path / "job_needing_spark.py"
     file.write_text("from pyspark.sql.functions import udf\nX = udf('int')(len)\ndef build(spark): ...\n")
     code = (

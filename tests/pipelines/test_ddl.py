@@ -74,7 +74,7 @@ def test_columns_and_their_types(text: str, columns: list[tuple[str, str]]) -> N
         ("a int, A string", "the schema has column 'A' twice"),
     ],
 )
-def test_mistake_is_told_in_one_sentence(text: str, said: str) -> None:
+def test_mistake_is_reported_in_one_sentence(text: str, said: str) -> None:
     with pytest.raises(BadSchema) as raised:
         read_schema(text)
     assert str(raised.value) == said

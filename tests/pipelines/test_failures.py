@@ -207,9 +207,9 @@ FRAMES = "\n\tat org.apache.spark.sql.execution.python.streaming.PythonStreaming
     ],
 )
 def test_causes_tell_what_the_message_does_not(message: str, trace: str, sentence: str) -> None:
-    told = with_causes(NO_REASON.format(message), trace + FRAMES)
-    assert "scala" not in told
-    assert failure_of(told) == Failure(sentence, passes=True)
+    explained = with_causes(NO_REASON.format(message), trace + FRAMES)
+    assert "scala" not in explained
+    assert failure_of(explained) == Failure(sentence, passes=True)
 
 
 def test_what_fails_after_java_is_gone_is_not_the_reason() -> None:

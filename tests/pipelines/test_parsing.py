@@ -269,7 +269,7 @@ def test_home_directories_are_known_and_other_tildes_are_names(file: Path, monke
         assert sink.location == meant
 
 
-def test_all_mistakes_are_told_at_once_by_line(file: Path) -> None:
+def test_all_mistakes_are_reported_at_once_by_line(file: Path) -> None:
     text = """\
 [pipeline]
 nam = "orders"

@@ -60,9 +60,9 @@ def test_state_bad_records_and_watermark_are_read() -> None:
     query = meter()
     operators = [{"numRowsTotal": 3, "memoryUsedBytes": 100}, {"numRowsTotal": 4, "memoryUsedBytes": 50}]
     observed = {f"{SOURCE_PREFIX}orders": {"rows": 10, "bad": 2}}
-    told = event(0, 10, 0, stateOperators=operators, observedMetrics=observed, eventTime={"watermark": "12:00"})
-    query.on_progress(told, now_s=1.0)
-    query.on_progress(told, now_s=2.0)
+    shown = event(0, 10, 0, stateOperators=operators, observedMetrics=observed, eventTime={"watermark": "12:00"})
+    query.on_progress(shown, now_s=1.0)
+    query.on_progress(shown, now_s=2.0)
     found = query.progress(2.0)
     assert (found.state_rows, found.state_bytes, found.watermark) == (7, 150, "12:00")
     assert found.bad_records == {"orders": 4}

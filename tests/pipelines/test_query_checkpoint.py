@@ -42,7 +42,7 @@ def test_an_empty_checkpoint_knows_nothing(tmp_path: Path) -> None:
         QueryCheckpoint(str(tmp_path)).query_id()
 
 
-def test_a_batch_that_only_the_table_knows_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_batch_that_only_the_table_knows_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(BadCheckpoint, match="does not have batch 40, which the table holds: it is an older copy"):
         checkpoint_in(tmp_path, planned=3, committed=3).end_of(40)
 
@@ -61,7 +61,7 @@ def test_a_topic_that_two_sources_read_must_be_read_equally_far() -> None:
 
 
 @pytest.mark.parametrize("line", ['{"logOffset":3}', "17", "[1]"])
-def test_sources_that_are_no_topics_are_told(line: str) -> None:
+def test_sources_that_are_no_topics_are_reported(line: str) -> None:
     with pytest.raises(BadCheckpoint, match="a streaming source that is not a topic"):
         ends_in(log_text(line))
 

@@ -1,4 +1,4 @@
-"""The ready pipelines and the tutorial on changes, tried as newcomers are told to: every command as it stands there."""
+"""The ready pipelines and the tutorial on changes, tried as newcomers try them: every command as it stands there."""
 
 import json
 import os

@@ -14,7 +14,7 @@ from tidelog.pipelines.replay import table_rebuild as rebuilding
 from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint
 from tidelog.pipelines.replay.table_rebuild import TableState, rebuild, table_state
 from tidelog.pipelines.running.failures import PipelineFailed
-from tidelog.pipelines.tables.facts import FileFacts
+from tidelog.pipelines.tables.file_facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout, write_files
 from tidelog.pipelines.tables.table import Before, Contents, Table, nothing
 from tidelog.spark.offset_json import Positions

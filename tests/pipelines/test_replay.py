@@ -71,7 +71,7 @@ def test_all_tables_are_replayed_or_the_one_that_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "wanted", "told"),
+    ("pipeline", "wanted", "message"),
     [
         (ModulePipeline("shop", Path("shop.py")), None, "is a Python pipeline"),
         (pipeline_with(TOTALS), None, "it has no tables"),
@@ -79,8 +79,8 @@ def test_all_tables_are_replayed_or_the_one_that_is_named() -> None:
         (pipeline_with(TABLE, TOTALS), "totals", "it has no table sink 'totals'"),
     ],
 )
-def test_what_has_no_tables_is_refused(pipeline: Pipeline | ModulePipeline, wanted: str | None, told: str) -> None:
-    with pytest.raises(ReplayRejected, match=told):
+def test_what_has_no_tables_is_refused(pipeline: Pipeline | ModulePipeline, wanted: str | None, message: str) -> None:
+    with pytest.raises(ReplayRejected, match=message):
         table_sinks(pipeline, wanted)
 
 
@@ -169,7 +169,7 @@ def test_ends_belong_to_the_sources_that_read_the_topic() -> None:
     assert [(own.name, ends) for own, ends in found] == [("orders", {P0: 1, P1: 2}), ("all", {payments: 3})]
 
 
-def test_progress_is_told_in_one_line() -> None:
+def test_progress_is_reported_in_one_line() -> None:
     assert line_of("table", 7654321, Parts(3, 8), 72.9) == (
         "table: 3 of 8 parts done (37 %), of 7,654,321 records, 1:12 so far"
     )

@@ -44,7 +44,7 @@ def test_every_form_is_understood(text: str | None, start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("yesterday", r"--from: expected earliest, an offset such as 0, a time .*; found 'yesterday'"),
         ("-5", "--from: expected"),
@@ -54,8 +54,8 @@ def test_every_form_is_understood(text: str | None, start: Start) -> None:
         ("{", "--from: not valid JSON"),
     ],
 )
-def test_everything_else_is_refused_in_one_sentence(text: str, told: str) -> None:
-    with pytest.raises(ReplayRejected, match=told):
+def test_everything_else_is_refused_in_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(ReplayRejected, match=message):
         parse_start(text)
 
 

@@ -354,7 +354,7 @@ def test_a_schema_is_registered_or_refused(registry: Registry) -> None:
         client.register("orders-value", avro(OTHER))
 
 
-def test_a_registry_that_is_away_or_unwilling_is_told(registry: Registry) -> None:
+def test_a_registry_that_is_away_or_unwilling_is_reported(registry: Registry) -> None:
     from tidelog.pipelines.formats.schema_registry import SchemaRegistry
 
     with pytest.raises(ConnectionError, match=r"the schema registry http://127.0.0.1:1 does not answer"):

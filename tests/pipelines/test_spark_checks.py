@@ -95,7 +95,9 @@ def test_the_command_asks_spark_and_prints_nothing_else(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_a_java_that_does_not_start_is_told_by_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_does_not_start_is_reported_by_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pyspark.java_gateway
 
     def fail(_conf: object, popen: dict[str, object]) -> None:

@@ -69,7 +69,7 @@ def test_nothing_is_known_of_a_pipeline_that_never_ran(tmp_path: Path, state: Pi
     assert not state.directory.exists()
 
 
-def test_run_tells_how_it_goes_and_what_is_not_told_stays(state: PipelineState, file: Path) -> None:
+def test_run_shows_progress_and_keeps_other_lines(state: PipelineState, file: Path) -> None:
     with state.running(file):
         status = state.status()
         assert status is not None
@@ -166,7 +166,7 @@ def test_name_taken_by_another_file_is_refused_until_that_file_is_gone(state: Pi
         pass
 
 
-def test_damaged_status_is_told(state: PipelineState, file: Path) -> None:
+def test_damaged_status_is_reported(state: PipelineState, file: Path) -> None:
     with state.running(file):
         pass
     (state.directory / "status.json").write_text("{")

@@ -60,7 +60,7 @@ def test_a_look_asks_only_about_what_is_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_sleep")
-def test_a_source_that_does_not_answer_is_told_once_each_time(tmp_path: Path) -> None:
+def test_a_source_that_does_not_answer_is_reported_once_each_time(tmp_path: Path) -> None:
     query = FakeQuery(1, None, is_active=True)
     looks = 0
 
@@ -122,7 +122,7 @@ def no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
 
 
-def test_an_error_in_the_function_of_a_step_is_told_with_its_place(tmp_path: Path) -> None:
+def test_an_error_in_the_function_of_a_step_is_reported_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "steps_that_fail.py"
     file.write_text("def price(frame):\n    return 1 / 0\n")
     price = load_function("steps_that_fail:price", tmp_path)
@@ -131,7 +131,7 @@ def test_an_error_in_the_function_of_a_step_is_told_with_its_place(tmp_path: Pat
     assert str(failed.value) == f"step prices: ZeroDivisionError: division by zero ({file}, line 2, in price)"
 
 
-def test_spark_leaves_nothing_in_the_current_directory_unless_it_is_told_to(tmp_path: Path) -> None:
+def test_spark_leaves_nothing_in_the_current_directory_unless_it_is_configured_to(tmp_path: Path) -> None:
     state, name = PipelineState(tmp_path, "job"), "spark.sql.warehouse.dir"
     job = ModulePipeline("job", tmp_path / "job.py")
     assert session_settings(job, state)[name] == f"file://{tmp_path}/job/warehouse"
@@ -159,20 +159,20 @@ class SlowSpark:
 
     sparkContext = SimpleNamespace(uiWebUrl="http://driver:4040")  # noqa: N815
 
-    def __init__(self, told: list[str]) -> None:
-        self._told = told
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
 
     def stop(self) -> None:
-        self._told.append("waited for Spark")
+        self._seen.append("waited for Spark")
 
 
 def test_the_second_interrupt_ends_the_process_without_waiting_for_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    seen: list[str] = []
 
     def end(code: int) -> None:
-        told.append(f"ended with {code}")
+        seen.append(f"ended with {code}")
         raise SystemExit
 
     class InterruptedRunner:
@@ -181,20 +181,20 @@ def test_the_second_interrupt_ends_the_process_without_waiting_for_spark(
         def start(self) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "start_session", lambda *_: SlowSpark(told))
+    monkeypatch.setattr(running, "start_session", lambda *_: SlowSpark(seen))
     monkeypatch.setattr(running, "Runner", InterruptedRunner)
     monkeypatch.setattr("os._exit", end)
     pipeline = ModulePipeline("job", tmp_path / "job.py")
     state = PipelineState(tmp_path, "job")
     with pytest.raises(SystemExit), state.running(pipeline.file):
         Run(pipeline, RunOptions(str(tmp_path), has_view=False), state).run()
-    assert told[0] == f"ended with {INTERRUPTED}"
+    assert seen[0] == f"ended with {INTERRUPTED}"
 
 
 def test_a_run_tells_the_address_of_sparks_own_page_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, told = PipelineState(tmp_path, "job"), []
+    state, seen = PipelineState(tmp_path, "job"), []
 
     class ShortRunner:
         def __init__(self, *_: object, **__: object) -> None: ...
@@ -206,12 +206,12 @@ def test_a_run_tells_the_address_of_sparks_own_page_until_it_ends(
 
         def run(self, on_progress: Any, on_stopping: Any) -> None:
             on_progress(PipelineProgress("job", (), uptime_s=5.0))
-            told.append(state.status())
+            seen.append(state.status())
 
     monkeypatch.setattr(running, "start_session", lambda *_: SlowSpark([]))
     monkeypatch.setattr(running, "Runner", ShortRunner)
     pipeline = ModulePipeline("job", tmp_path / "job.py")
     with state.running(pipeline.file):
         assert Run(pipeline, RunOptions(str(tmp_path), has_view=False), state).run() == 0
-    told.append(state.status())
-    assert [None if status is None else status.spark_ui for status in told] == ["http://driver:4040", None]
+    seen.append(state.status())
+    assert [None if status is None else status.spark_ui for status in seen] == ["http://driver:4040", None]

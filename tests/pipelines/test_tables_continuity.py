@@ -48,8 +48,8 @@ def test_the_same_checkpoint_and_other_sinks_may_write_to_the_table(
     kind: TableKind, tmp_path: Path, application: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_table(sink_of(kind, tmp_path), application, tmp_path)
-    told = [record.message for record in caplog.records if "rows of other writers" in record.message]
-    assert [line.endswith("others=shop/orders") for line in told] == ([] if application == OURS else [True])
+    logged = [record.message for record in caplog.records if "rows of other writers" in record.message]
+    assert [line.endswith("others=shop/orders") for line in logged] == ([] if application == OURS else [True])
 
 
 def test_a_checkpoint_that_never_wrote_anything_is_no_reason_to_refuse(kind: TableKind, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_table_that_is_gone_is_not_begun_anew_in_the_middle(kind: TableKind, t
         writer.write(LOST, 1)
 
 
-def test_a_table_that_disappears_under_its_writer_is_told_as_gone(kind: TableKind, tmp_path: Path) -> None:
+def test_a_table_that_disappears_under_its_writer_is_reported_as_gone(kind: TableKind, tmp_path: Path) -> None:
     sink = sink_of(kind, tmp_path)
     with closing(opened(sink, tmp_path, application=OURS)) as table:
         write_batch(table, 0)

@@ -1,4 +1,4 @@
-"""Rows are divided by partition, written to files and told of; small files are chosen for compaction."""
+"""Rows are divided by partition, written to files and listed; small files are chosen for compaction."""
 
 import json
 from datetime import UTC, date, datetime
@@ -16,7 +16,7 @@ from tidelog.pipelines.definition.model import Compaction, PartitionField
 from tidelog.pipelines.tables import files
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.exactly_once_writer import driver_rows
-from tidelog.pipelines.tables.facts import TableFile
+from tidelog.pipelines.tables.file_facts import TableFile
 from tidelog.pipelines.tables.files import FileLayout, facts_batch, facts_from_rows, write_files
 from tidelog.pipelines.tables.maintenance import is_due
 from tidelog.pipelines.tables.partitions import (

@@ -85,7 +85,7 @@ def test_dead_letter_sets_aside_what_the_table_cannot_hold() -> None:
     assert decide(Difference(missing=("name",)), SchemaChanges.DEAD_LETTER, "orders") is None
 
 
-def test_types_are_told_in_the_words_of_spark() -> None:
+def test_types_are_shown_in_the_words_of_spark() -> None:
     nested = pa.struct([("at", pa.timestamp("us", "UTC")), ("tags", pa.map_(pa.string(), pa.decimal128(10, 2)))])
     assert spark_name(nested) == "struct<at: timestamp, tags: map<string, decimal(10,2)>>"
     assert str(TypeChange("id", pa.int32(), pa.date32())) == "id (int in the table, date in the rows)"

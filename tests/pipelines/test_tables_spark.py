@@ -87,7 +87,7 @@ def test_a_plain_reader_of_the_parquet_directory_sees_what_was_committed(spark: 
     assert dict(there.dtypes)["day"] == "date"
 
 
-def test_partition_columns_that_are_not_there_or_there_twice_are_told_by_name(
+def test_partition_columns_that_are_not_there_or_there_twice_are_reported_by_name(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     rows = orders(spark, 0, 1)

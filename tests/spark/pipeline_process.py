@@ -91,6 +91,6 @@ def is_python_worker(process: ProcessIdentity) -> bool:
 
 
 def is_command_of_worker(command: str) -> bool:
-    """Java's command names Python too: the jars are in one of its packages."""
+    """Java's command names Python too: the jars are in one of its packages. Forked workers keep their server's."""
     program, _, arguments = command.partition(" ")
-    return Path(program).name.startswith("python") and "pyspark" in arguments
+    return Path(program).name.startswith("python") and ("pyspark" in arguments or "fork_server" in arguments)

@@ -1,12 +1,12 @@
 """Spark Connect and Declarative Pipelines, in processes of their own; they need `tidelog[connect]`."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -57,13 +57,6 @@ def test_a_program_of_spark_connect(running_broker: TidelogProcess, new_topic: T
     assert sorted(values) == [2 * number for number in range(10)]
 
 
-PROJECT = """
-name: shop
-libraries:
-  - glob:
-      include: transformations/**
-storage: {storage}
-"""
 DEFINITIONS = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
@@ -80,24 +73,43 @@ dp.create_sink("orders", "tidelog-table", {{"delta": {table!r}}})
 @dp.append_flow(target="orders")
 def to_table():
     return spark.readStream.table("bronze").selectExpr("CAST(CAST(value AS string) AS bigint) AS id")
+
+dp.create_sink("copy", "tidelog", {{"kafka.bootstrap.servers": {bootstrap!r}, "topic": {out!r}}})
+
+@dp.append_flow(target="copy")
+def to_topic():
+    return spark.readStream.table("bronze").selectExpr("key", "value")
+
+@dp.materialized_view
+def counted():
+    return spark.read.table("bronze").groupBy("topic").count()
 """
 
 
 def test_a_declarative_pipeline(running_broker: TidelogProcess, new_topic: TopicMaker, tmp_path: Path) -> None:
-    topic = new_topic()
-    produce(running_broker.bootstrap, topic, [Message(str(number).encode()) for number in range(10)])
-    (tmp_path / "transformations").mkdir()
-    table = tmp_path / "orders"
-    definitions = DEFINITIONS.format(bootstrap=running_broker.bootstrap, topic=topic, table=str(table))
-    (tmp_path / "transformations" / "shop.py").write_text(definitions)
-    project = PROJECT.format(storage=json.dumps((tmp_path / "storage").as_uri()))
-    (tmp_path / "spark-pipeline.yml").write_text(project)
+    """A project as Spark makes it, with a streaming table, a materialized view, a topic and an exactly-once table."""
     command = shutil.which(
         "spark-pipelines", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     )
     if command is None:
         pytest.skip("spark-pipelines is not installed beside this Python")
+
+    def spark_pipelines(*arguments: str, directory: Path) -> None:
+        ended = run(command, *arguments, directory=directory)
+        assert ended.returncode == 0, (ended.stdout + ended.stderr)[-5000:]
+
+    topic, out, table = new_topic(suffix=".in"), new_topic(suffix=".out"), tmp_path / "orders"
+    produce(running_broker.bootstrap, topic, [Message(str(number).encode()) for number in range(10)])
+    spark_pipelines("init", "--name", "shop", directory=tmp_path)
+    project = tmp_path / "shop"
+    definitions = DEFINITIONS.format(bootstrap=running_broker.bootstrap, topic=topic, out=out, table=str(table))
+    (project / "transformations" / "shop.py").write_text(definitions)
     warehouse = f"spark.sql.warehouse.dir={tmp_path / 'warehouse'}"  # static: not in the project's file
-    ended = run(command, "run", "--remote", "local[2]", "--conf", warehouse, directory=tmp_path)
-    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-5000:]
+    options = ("--remote", "local[2]", "--conf", warehouse)
+    spark_pipelines("dry-run", *options, directory=project)
+    assert not table.exists()
+    spark_pipelines("run", *options, directory=project)
     assert ids(table) == list(range(10))
+    assert sorted(int(message.value()) for message in consumed(running_broker.bootstrap, out, 10)) == list(range(10))
+    rows = pq.read_table(tmp_path / "warehouse" / "counted").to_pylist()
+    assert rows == [{"topic": topic, "count": 10}]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeBroker, FakeCluster, with_cluster
-from tests.server.harness import Client, World, batch_of, produce_request
+from tests.server.harness import Client, Harness, batch_of, produce_request
 from tidelog.client.admin.admin import Admin
 from tidelog.client.consumer.consumer_settings import READ_COMMITTED
 from tidelog.client.network.bootstrap import Address
@@ -69,8 +69,8 @@ LENIENT = replace(OPTIONS, fail_on_data_loss=False)
 class Orders:
     """A broker with the topic `orders`: five records in partition 0, a second apart, three in partition 1."""
 
-    def __init__(self, world: World, cluster: Cluster, client: Client) -> None:
-        self.world = world
+    def __init__(self, harness: Harness, cluster: Cluster, client: Client) -> None:
+        self.harness = harness
         self.cluster = cluster
         self.client = client
         self.admin = Admin(cluster)
@@ -98,12 +98,12 @@ class Orders:
 
 def with_orders(scenario: Callable[[Orders], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         async with (
-            world.broker(auto_create_topics_enable=True),
-            Cluster(world.network, [BROKER], SeededRandomness(1)) as cluster,
+            harness.broker(auto_create_topics_enable=True),
+            Cluster(harness.network, [BROKER], SeededRandomness(1)) as cluster,
         ):
-            orders = Orders(world, cluster, await world.connect())
+            orders = Orders(harness, cluster, await harness.connect())
             await orders.create()
             await scenario(orders)
 

@@ -1,5 +1,6 @@
 """Queries against a broker with SASL_SSL, and their secrets, which Spark must never show or store."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.certificates import Authority
-from tests.clients.broker import TidelogProcess, running
+from tests.clients.broker import ApacheKafkaProcess, BrokerProcess, TidelogProcess, running
 from tools.apache_kafka import free_port
 
 if TYPE_CHECKING:
@@ -20,8 +21,26 @@ MODULES = "org.apache.kafka.common.security"
 JAAS = f'{MODULES}.plain.PlainLoginModule required username="spark" password="{{}}" user_spark="{PASSWORD}";'
 
 
-@pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def apache_kafka(directory: Path, settings: dict[str, str]) -> ApacheKafkaProcess:
+    """Its controller and its start use listeners without a login."""
+    version = os.environ.get("TIDELOG_TEST_APACHE_KAFKA", "")
+    if not version:
+        pytest.skip("TIDELOG_TEST_APACHE_KAFKA names the version of Kafka to run, such as 4.3.1")
+    process = ApacheKafkaProcess(version, directory)
+    controller = process._kafka._controller_port
+    listeners = f"{settings['listeners']},PLAINTEXT://{process.bootstrap}"
+    process._kafka._settings |= settings | {
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+    }
+    return process
+
+
+@pytest.fixture(scope="module", params=["Tidelog", "Apache Kafka"])
+def options(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Of a query; the password is in a file, which executors can read, too."""
     directory = tmp_path_factory.mktemp("secured")
     certificate, port = Authority(directory).sign("broker"), free_port()
@@ -38,7 +57,11 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     }
     module = f"{MODULES}.plain.PlainLoginModule"
     placeholder = f"${{file:{secrets}:password}}"
-    with running(TidelogProcess(directory / "broker", settings, port)):
+    if request.param == "Tidelog":
+        broker: BrokerProcess = TidelogProcess(directory / "broker", settings, port)
+    else:
+        broker = apache_kafka(directory / "broker", settings)
+    with running(broker):
         yield {
             "kafka.bootstrap.servers": f"127.0.0.1:{port}",
             "kafka.security.protocol": "SASL_SSL",

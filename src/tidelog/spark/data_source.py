@@ -17,12 +17,26 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "tidelog"
+FIRST_PYSPARK = (4, 2)
 PROVIDER, OWNER = "provider", "owner"
 """Properties of tables in Spark's catalog; no option has such a name."""
 NO_CATALOG_TABLE = (
     "a table of Spark's catalog does not pass them on; use CREATE TEMPORARY VIEW ... USING tidelog OPTIONS (...), or"
     ' format("tidelog") with options'
 )
+
+
+def reject_old_pyspark() -> None:
+    """The reader of streams needs classes that PySpark has since 4.2."""
+    from tidelog.spark.accelerators.switches import pyspark_version
+    from tidelog.spark.options.values import OptionError
+
+    version = pyspark_version()
+    if tuple(map(int, version.split(".")[:2])) < FIRST_PYSPARK:
+        raise OptionError(
+            f"PySpark {version} is too old to read streams in Python: it cannot limit a micro-batch, nor end with"
+            " availableNow; install 4.2 or newer"
+        )
 
 
 class DefaultSource(DataSource):
@@ -49,10 +63,13 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - PySpark's name
         from tidelog.spark.options.query import OptionError, read_options
-        from tidelog.spark.source.stream_reader import FailedStreamReader, StreamReader
+        from tidelog.spark.source.failed_stream_reader import FailedStreamReader
 
         try:
+            reject_old_pyspark()
             self._reject_catalog_table()
+            from tidelog.spark.source.stream_reader import StreamReader
+
             return StreamReader(read_options(self.options, is_stream=True), columns_of(schema))
         except OptionError as error:
             return FailedStreamReader(error)

@@ -12,6 +12,7 @@ from tidelog.spark.accelerators import switches
 from tidelog.spark.accelerators.local_files import prepare_local_files
 from tidelog.spark.accelerators.python_launcher import python_command
 from tidelog.spark.accelerators.switches import Accelerator, is_on
+from tidelog.spark.accelerators.warm_python import switch_fork_server
 from tidelog.spark.java import choose_java
 from tidelog.spark.spark_master import reject_wrong_master
 
@@ -139,9 +140,11 @@ def prepare_environment(master: str | None, given: Mapping[str, str]) -> tuple[s
     reject_wrong_master(master)
     switches.apply_switches(by_user, os.environ)
     choose_java()
-    own_python = python_command() if is_local(master) and is_on(Accelerator.PYTHON_LAUNCHER) else sys.executable
+    own_python = python_command() if is_on_loopback(master) and is_on(Accelerator.PYTHON_LAUNCHER) else sys.executable
     python = os.environ.setdefault("PYSPARK_PYTHON", by_user.get("spark.pyspark.python") or own_python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", own_python if is_on_loopback(master) else python)
+    is_launched = os.environ["PYSPARK_DRIVER_PYTHON"] == own_python != sys.executable
+    switch_fork_server(os.environ, is_on=is_launched and is_on(Accelerator.WARM_PYTHON))
     if is_on_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return master, by_user

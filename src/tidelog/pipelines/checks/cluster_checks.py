@@ -28,7 +28,7 @@ class NoResponse(Exception):
 
 
 AskCluster: TypeAlias = Callable[[str], ClusterResponse]
-"""Queries the brokers at HOST:PORT,...; raises NoAnswer."""
+"""Queries the brokers at HOST:PORT,...; raises NoResponse."""
 
 
 class _Use(NamedTuple):

@@ -153,7 +153,7 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class JdbcSource:
-    """A table or query of a database, to join with: Spark reads it anew for every micro-batch. With `is_once`, its rows
+    """A table or query of a database, to join with: Spark reads it for every micro-batch. With `is_once`, its rows
     are a stream that ends after one micro-batch."""
 
     name: str

@@ -33,7 +33,7 @@ from tidelog.pipelines.running.run_options import RunOptions
 from tidelog.pipelines.running.views import Views
 from tidelog.pipelines.tables.continuity import application_of
 from tidelog.pipelines.tables.exactly_once_writer import columns_of, table_of, write_by_tasks
-from tidelog.pipelines.tables.facts import FileFacts
+from tidelog.pipelines.tables.file_facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout
 from tidelog.pipelines.tables.row_preparation import with_columns_of
 from tidelog.pipelines.tables.schema_changes import difference
@@ -56,7 +56,7 @@ def replay_pipeline(
     sink_name: str | None = None,
     may_leave_out: bool = False,
 ) -> int:
-    """Returns the exit code. Raises StateRefused if the pipeline has never run here, or is already being replayed."""
+    """Returns the exit code. Raises StateRejected if the pipeline has never run here, or is already being replayed."""
     state = PipelineState(options.state_directory, pipeline.name)
     with state.replaying(pipeline.file), logging_to(state.log_file), ExitStack() as stack:
         try:
@@ -191,7 +191,7 @@ class Replay:
             raise ReplayRejected(f"sink {self._sink.name}: {bad}") from bad
 
     def check(self, *, may_leave_out: bool) -> None:
-        """Raises ReplayRefused for everything that can be checked without Spark."""
+        """Raises ReplayRejected for everything that can be checked without Spark."""
         if self._sink.upsert is not None and self._state.holder() is not None:
             raise ReplayRejected(
                 f"sink {self._sink.name} has mode = 'upsert', whose files change with every batch: stop the pipeline "

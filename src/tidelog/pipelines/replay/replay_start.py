@@ -55,7 +55,7 @@ class LogFacts(NamedTuple):
 
 
 def parse_start(text: str | None) -> Start:
-    """Raises ReplayRefused."""
+    """Raises ReplayRejected."""
     if text is None:
         return AsDeclared()
     text = text.strip()

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from tidelog.pipelines.replay.query_checkpoint import BadCheckpoint
 from tidelog.pipelines.running.failures import PipelineFailed
-from tidelog.pipelines.tables.facts import FileFacts
+from tidelog.pipelines.tables.file_facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout
 from tidelog.pipelines.tables.table import Contents, Table
 from tidelog.spark.offset_json import Positions

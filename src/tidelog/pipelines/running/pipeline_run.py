@@ -35,12 +35,12 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 """A longer log is renamed when the next run starts, and replaces the previous old log."""
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-TELLING = re.compile(r"error|exception|unrecognized|invalid|no such file|not found|cannot", re.IGNORECASE)
+ERROR_WORDS = re.compile(r"error|exception|unrecognized|invalid|no such file|not found|cannot", re.IGNORECASE)
 STOP_SETTINGS = {"spark.sql.streaming.stopTimeout": "30s", "spark.ui.showConsoleProgress": "false"}
 
 
 def run_pipeline(pipeline: AnyPipeline, options: RunOptions) -> int:
-    """Returns the exit code. Raises StateRefused if the pipeline is already running."""
+    """Returns the exit code. Raises StateRejected if the pipeline is already running."""
     state = PipelineState(options.state_directory, pipeline.name)
     with state.running(pipeline.file):
         return Run(pipeline, options, state).run()
@@ -263,5 +263,5 @@ def _reason_in(log_file: Path, start: int) -> str:
         log.seek(start)
         lines = log.read().decode("utf-8", "replace").splitlines()
     lines = [line.strip() for line in lines if line.strip() and not JAVA_FRAME.match(line)]
-    telling = [line for line in lines if TELLING.search(line)]
-    return (telling or lines[-1:] or [""])[0]
+    with_error_words = [line for line in lines if ERROR_WORDS.search(line)]
+    return (with_error_words or lines[-1:] or [""])[0]

@@ -203,7 +203,7 @@ class PipelineState:
         return replace(status, state=RunState.FAILED, error=lost)
 
     def stop(self, timeout_s: float) -> bool:
-        """Asks the running process to stop; True if it did in time. Raises StateRefused if it is not running."""
+        """Asks the running process to stop; True if it did in time. Raises StateRejected if it is not running."""
         holder = self.holder()
         if holder is None or not send(holder, signal.SIGTERM):
             raise StateRejected(f"pipeline {self.name} is not running")

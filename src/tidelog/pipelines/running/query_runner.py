@@ -57,7 +57,7 @@ INITIALISING = "Initializing"
 ASKING = "Getting offsets"
 NO_DATA = "Waiting for data"
 SILENT_AFTER_S = 8.0
-"""Brokers may be away longer than this before a query fails: tell the user what the query waits for."""
+"""Brokers may be away longer than this before a query fails: the user sees what the query waits for."""
 
 Clock: TypeAlias = Callable[[], float]
 Say: TypeAlias = Callable[[str], None]

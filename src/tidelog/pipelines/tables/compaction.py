@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from tidelog.pipelines.definition.model import Compaction
-from tidelog.pipelines.tables.facts import Partition, TableFile
+from tidelog.pipelines.tables.file_facts import Partition, TableFile
 
 SMALL_SHARE = 0.75
 """A file below this share of the target size is small. A rewritten file is about the target size, so it is not."""

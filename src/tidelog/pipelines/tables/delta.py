@@ -24,7 +24,7 @@ from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MA
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.delta_log import applications_of
-from tidelog.pipelines.tables.facts import FileFacts, Partition, PartitionValue, TableFile
+from tidelog.pipelines.tables.file_facts import FileFacts, Partition, PartitionValue, TableFile
 from tidelog.pipelines.tables.files import FileLayout, filesystem_of, write_files
 from tidelog.pipelines.tables.partitions import PartitionColumn
 from tidelog.pipelines.tables.schema_changes import Evolve, evolved, plain_schema, replacing

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidelog.pipelines.definition.model import TableKind, TableSink
 from tidelog.pipelines.tables.continuity import reject_another_checkpoint, reject_break
-from tidelog.pipelines.tables.facts import FileFacts, TableFacts
+from tidelog.pipelines.tables.file_facts import FileFacts, TableFacts
 from tidelog.pipelines.tables.files import FACTS_SCHEMA, FileLayout, facts_from_rows, task_writer, write_files
 from tidelog.pipelines.tables.maintenance import maintain
 from tidelog.pipelines.tables.row_preparation import (

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 
-from tidelog.pipelines.tables.facts import FileFacts, Partition
+from tidelog.pipelines.tables.file_facts import FileFacts, Partition
 from tidelog.pipelines.tables.partitions import (
     PartitionColumn,
     partition_directory,

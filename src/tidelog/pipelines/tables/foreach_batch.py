@@ -27,7 +27,7 @@ class ForEachBatch:
         application: Callable[[str | None], str],
         on_written: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        """`application` gets the id of the query, or None in Spark Connect, which does not tell it."""
+        """`application` gets the id of the query, or None in Spark Connect, where it is unknown."""
         self._sink = sink
         self._directory = directory
         self._application = application

@@ -40,7 +40,7 @@ from tidelog.pipelines.definition.model import Compaction, TableSink
 from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, retry_on_conflict
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
-from tidelog.pipelines.tables.facts import FileFacts, Partition, TableFile
+from tidelog.pipelines.tables.file_facts import FileFacts, Partition, TableFile
 from tidelog.pipelines.tables.files import FileLayout, filesystem_of, write_files
 from tidelog.pipelines.tables.partitions import PartitionColumn, Transform, iceberg_column
 from tidelog.pipelines.tables.schema_changes import Evolve, difference, plain_schema

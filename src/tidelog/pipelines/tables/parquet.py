@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from tidelog.pipelines.definition.model import Compaction, TableSink
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
-from tidelog.pipelines.tables.facts import FileFacts, TableFile
+from tidelog.pipelines.tables.file_facts import FileFacts, TableFile
 from tidelog.pipelines.tables.files import FileLayout, conform, write_files
 from tidelog.pipelines.tables.manifests import Manifest, Manifests, replace_file
 from tidelog.pipelines.tables.partitions import PartitionColumn
@@ -214,13 +214,14 @@ class ParquetTable:
         names = {column.name for column in self._partition_by}
         stored = pa.schema([field for field in schema if field.name not in names])
         layout = FileLayout(str(staged), stored, prefix, is_synced=True)
-        return write_files(layout, self._batches_of(group, stored))
+        return write_files(layout, _batches_of(self._location, group, stored))
 
-    def _batches_of(self, group: Iterable[TableFile], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-        for file in group:
-            with pq.ParquetFile(self._location / file.path) as opened:
-                for batch in opened.iter_batches():
-                    yield from conform(pa.Table.from_batches([batch]), schema).to_batches()
+
+def _batches_of(location: Path, group: Iterable[TableFile], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    for file in group:
+        with pq.ParquetFile(location / file.path) as opened:
+            for batch in opened.iter_batches():
+                yield from conform(pa.Table.from_batches([batch]), schema).to_batches()
 
 
 def _is_hidden(name: str) -> bool:

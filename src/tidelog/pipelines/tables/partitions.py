@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipelines.definition.model import PartitionField
-from tidelog.pipelines.tables.facts import Partition, PartitionValue
+from tidelog.pipelines.tables.file_facts import Partition, PartitionValue
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Hive's directory name for null; all readers of partitioned directories know it."""

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from tidelog.pipelines.definition.model import SchemaChanges, TableKind, TableSink, Upsert
 from tidelog.pipelines.tables.continuity import reject_another_checkpoint, reject_break
 from tidelog.pipelines.tables.exactly_once_writer import table_of
-from tidelog.pipelines.tables.facts import FileFacts
+from tidelog.pipelines.tables.file_facts import FileFacts
 from tidelog.pipelines.tables.files import FileLayout, filesystem_of, write_files
 from tidelog.pipelines.tables.foreach_batch import application_of_query
 from tidelog.pipelines.tables.maintenance import maintain
@@ -103,7 +103,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             try:
                 self._layout = self._prepared()
             except (TableError, SchemaMismatch) as error:
-                self._problem = str(error)  # an error here would be told as one of pickling
+                self._problem = str(error)  # Spark would report an error here as one of pickling
         return self.__dict__.copy()
 
     def _prepared(self) -> FileLayout:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeGuard
 import pyarrow as pa
 
 from tidelog.pipelines.definition.model import Compaction
-from tidelog.pipelines.tables.facts import FileFacts, TableFile
+from tidelog.pipelines.tables.file_facts import FileFacts, TableFile
 from tidelog.pipelines.tables.files import FileLayout
 from tidelog.pipelines.tables.schema_changes import Evolve
 

@@ -27,7 +27,7 @@ from tidelog.pipelines.tables.change_merge import (
 )
 from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, retry_on_conflict
 from tidelog.pipelines.tables.continuity import reject_break
-from tidelog.pipelines.tables.facts import FileFacts
+from tidelog.pipelines.tables.file_facts import FileFacts
 from tidelog.pipelines.tables.files import conform, filesystem_of, write_files
 from tidelog.pipelines.tables.maintenance import maintain
 from tidelog.pipelines.tables.remembered_deletes import RememberedDeletes, without_expired
@@ -218,7 +218,7 @@ class Merging:
 
 
 def _bounds_of(metadata: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
-    """None if the file does not tell."""
+    """None if the file does not have it."""
     index = next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == column), None)
     if index is None:
         return None

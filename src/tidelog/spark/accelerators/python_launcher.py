@@ -3,6 +3,9 @@
 Spark puts a zip archive of PySpark's sources first on the path of its Python processes. It is not compiled, and
 processes cannot cache what they compile: a second of work each, for four processes before the first row and one for
 every streaming query. The installed package is the same, and compiled.
+
+A process without a limit of its memory is forked from one that has imported what it needs, if there is such a one
+(`warm_python.py`). A limit would count what was imported.
 """
 
 import hashlib
@@ -13,6 +16,7 @@ import sys
 from pathlib import Path
 
 from tidelog.spark import launchers
+from tidelog.spark.accelerators import warm_python
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,12 @@ done
 unset IFS
 PYTHONPATH=$rest
 export PYTHONPATH
+case $1:$2:$PYSPARK_EXECUTOR_MEMORY_MB$PYSPARK_PLANNER_MEMORY_MB in
+  -m:pyspark.*:)
+    if [ -S "${server}" ]; then
+      exec {python} -I -S {client} {python} "${server}" "$@"
+    fi ;;
+esac
 exec {python} "$@"
 """
 
@@ -44,7 +54,12 @@ def python_command(cache_directory: Path | None = None) -> str:
 
 def launcher(cache_directory: Path) -> Path:
     """One script per Python: a machine may have several."""
-    text = LAUNCHER.format(home=shlex.quote(pyspark_home()), python=shlex.quote(sys.executable))
+    text = LAUNCHER.format(
+        home=shlex.quote(pyspark_home()),
+        python=shlex.quote(sys.executable),
+        client=shlex.quote(str(Path(__file__).with_name("fork_client.py"))),
+        server=warm_python.VARIABLE,
+    )
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = cache_directory / f"python-{name}" / "python3"
     launchers.put(path, text)

@@ -28,6 +28,8 @@ class Accelerator(StrEnum):
     """Small micro-batches read by the driver's Python process (`driver_reads.py`)."""
     PYTHON_LAUNCHER = "python_launcher"
     """PySpark imported from the installed, compiled package (`python_launcher.py`)."""
+    WARM_PYTHON = "warm_python"
+    """Python processes forked from one that has imported what they need (`warm_python.py`)."""
     SHARED_CLASSES = "shared_classes"
     """Classes of Java and Spark mapped from an archive (`shared_classes.py`)."""
     ERROR_TEXTS = "error_texts"

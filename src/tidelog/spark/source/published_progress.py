@@ -27,7 +27,7 @@ class PublishedProgress:
         self._group_id = options.client.group_id
         self._reached: Offsets = {}
         self._attempted: Offsets = {}
-        """Position of the last commit, successful or not. A failed one is not repeated: the next batch commits anew."""
+        """Position of the last commit, successful or not. A failed one is not repeated: the next batch commits."""
         self._publishing = asyncio.Lock()
         self._trouble = ""
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -17,7 +17,7 @@ from tidelog.spark import client_thread
 from tidelog.spark.accelerators.driver_reads import DecoderPreload, DriverReads, SmallBatches
 from tidelog.spark.accelerators.error_texts import only_the_sentence
 from tidelog.spark.accelerators.worker_memory import freezing_loaded_objects
-from tidelog.spark.options.query import OptionError, ReadOptions
+from tidelog.spark.options.query import ReadOptions
 from tidelog.spark.source.batch_planning import Limits, OffsetRange
 from tidelog.spark.source.batch_reader import Ranges
 from tidelog.spark.source.published_progress import PublishedProgress
@@ -96,35 +96,6 @@ class StreamReader(DriverReads, DataSourceStreamReader, SupportsTriggerAvailable
     def stop(self) -> None:
         self._progress.finish()
         client_thread.stop()
-
-
-class FailedStreamReader(DataSourceStreamReader):
-    """Raises the error at the first call of any method.
-
-    If an error is raised while a reader is created, PySpark adds an error of its own, which users would see first.
-    """
-
-    def __init__(self, why: OptionError) -> None:
-        self._why = why
-
-    @only_the_sentence()
-    def _reject(self) -> NoReturn:
-        raise self._why
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        self._reject()
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        self._reject()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        self._reject()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._reject()
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        self._reject()
 
 
 def _most(limits: Limits) -> int:
