@@ -68,7 +68,7 @@ def _failover() -> list[Measure]:
             Measure(f"{identity}-p50", section, f"{title}: p50", "s", goal=at_most(median_limit)),
             Measure(f"{identity}-p99", section, f"{title}: p99", "s", goal=at_most(worst_limit), percent=99),
             Measure(f"{identity}-elected-p50", section, f"{election}: p50", "s", goal=at_most(0.1)),
-            Measure(f"{identity}-client-p50", section, f"{title}: as librdkafka tells: p50", "s"),
+            Measure(f"{identity}-client-p50", section, f"{title}: as librdkafka reports: p50", "s"),
         ]
     return found
 

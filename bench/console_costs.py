@@ -2,10 +2,13 @@
 
 Failover: the leader of a partition is killed with SIGKILL while a page is open in Chromium. Measured are the time until
 another broker names the new leader, and the time from then until the page has drawn it.
+Live tail: the time from the answer to a produce request until the page has drawn the record.
+Groups: CPU of the console with 1,000 groups, while the page of groups is open.
 Cost: 100 brokers, 10,000 partitions and 1,000 groups as the console meets them, without brokers that would take the
 processor for themselves: CPU time of one look at the cluster, bytes of an update, CPU of an open page that is idle.
 """
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,15 +17,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from confluent_kafka import Producer
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench import wire
-from tests.console.large_cluster import BROKERS, LargeCluster, LargeConsole, large_console
-from tests.console.running_console import running_console
+from tests.console.large_cluster import BROKERS, GROUPS, LargeCluster, LargeConsole, large_console
+from tests.console.running_console import RunningConsole, running_console
+from tidelog.cli.client_command import command_network
+from tidelog.client import Producer as TidelogProducer
+from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.network.bootstrap import parse_bootstrap
+from tidelog.client.routing.cluster import Cluster as ClientCluster
 from tidelog.console.observer import MAX_SHARE, message_of
 from tidelog.console.snapshot import Snapshot, as_json, difference, snapshot_of
 from tidelog.console.timeline import Timeline
@@ -33,32 +43,64 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tidelog.runtime.randomness import SystemRandomness
+from tidelog.testing import Cluster
+from tidelog.types import TopicPartition
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 METADATA_VERSION = 12
-IDLE_S = 60.0
+IDLE_S = 30.0
+SETTLE_S = 10.0
+TAIL_TRIALS = 20
+FIRST_TRIALS = 5
 TIME_LIMIT_MS = 60_000
 ROW = '[data-partition="orders-0"]'
 
 # The page notes when the row of the partition was drawn anew: no round trip of the test is in the figure.
 WATCH = """([row, leader]) => {
   window.shownAt = null;
+  const trial = window.trial = (window.trial ?? 0) + 1;
   const look = () => {
-    const cells = [...(document.querySelector(row)?.querySelectorAll(".grid-cell") ?? [])];
-    const leads = cells.findIndex((cell) => cell.querySelector(".chip.leader"));
-    if (leads >= 0 && leads + 1 !== leader && window.shownAt === null) window.shownAt = Date.now() / 1000;
+    if (trial !== window.trial) return; // that of an earlier leader
+    const leads = document.querySelector(row)?.querySelector(".grid-cell:has(.chip.leader)")?.dataset.broker;
+    if (leads && Number(leads) !== leader && window.shownAt === null) window.shownAt = Date.now() / 1000;
     requestAnimationFrame(look);
   };
   look();
 }"""
+
+# When the page had each record of the live view.
+TAILED = """() => {
+  window.tailed = {};
+  const look = () => {
+    const text = document.querySelector(".message")?.textContent.match(/live-\\d+\\./)?.[0];
+    if (text && !(text in window.tailed)) window.tailed[text] = Date.now() / 1000;
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+# When the first replicas were painted, in ms since the address was opened.
+FIRST = """(() => {
+  const look = () => {
+    if (!document.querySelector(".grid-row .chip.leader")) requestAnimationFrame(look);
+    else requestAnimationFrame(() => { document.documentElement.dataset.firstPicture = performance.now(); });
+  };
+  look();
+})();"""
+
+WEIGHT = """performance.getEntriesByType("resource").filter((each) => each.name.includes("/static/"))
+  .reduce((all, each) => all + each.encodedBodySize, 0)"""
 
 
 def main(trials: int) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         failovers(browser, trials)
+        groups(browser)
         costs(browser)
         browser.close()
+    print(f"load {' '.join(f'{each:.1f}' for each in os.getloadavg())}")
 
 
 # ---- failover
@@ -79,6 +121,8 @@ def failovers(browser: Browser, trials: int) -> None:
                 page.goto(f"{console.origin}/#/cluster")
                 page.wait_for_selector(f"{ROW} .chip.leader", timeout=TIME_LIMIT_MS)
                 measured = [_failover(page, data) for _ in range(trials)]
+                page.close()
+                live_tail(browser, console, bootstrap)
         finally:
             _tidelog("down", "--data", data)
     for title, index in (("kill to election", 0), ("election to the page", 1), ("kill to the page", 2)):
@@ -122,6 +166,65 @@ def _tidelog(*arguments: str) -> str:
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
+# ---- live tail
+
+
+def live_tail(browser: Browser, console: RunningConsole, bootstrap: str) -> None:
+    page = browser.new_page()
+    page.goto(f"{console.origin}/#/topic/orders")
+    page.get_by_role("button", name="Live").click()
+    page.wait_for_selector("text=waiting for new records", timeout=TIME_LIMIT_MS)
+    page.evaluate(TAILED)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
+    measured = []
+    for number in range(TAIL_TRIALS):
+        producer.produce("orders", f"live-{number}.", partition=0)
+        producer.flush()
+        produced_s = time.time()
+        while (shown_s := page.evaluate(f"window.tailed['live-{number}.']")) is None:
+            time.sleep(0.02)
+        measured.append(shown_s - produced_s)
+    found = sorted(measured)
+    print(f"produce to the live page: median {median(found):.2f} s, longest {found[-1]:.2f} s, {TAIL_TRIALS} trials")
+    page.close()
+
+
+# ---- groups
+
+
+def groups(browser: Browser) -> None:
+    with Cluster(brokers=3, settings={"offsets.topic.num.partitions": 6}) as kafka:
+        with ThreadPoolExecutor(1) as thread:  # that of the browser has an event loop of its own
+            thread.submit(asyncio.run, _make_groups(kafka.bootstrap_servers)).result()
+        with running_console(kafka.bootstrap_servers) as console:
+            page = browser.new_page()
+            page.goto(f"{console.origin}/#/groups")
+            page.wait_for_selector("text=group-0001", timeout=TIME_LIMIT_MS)
+            time.sleep(SETTLE_S)
+            before_s = _cpu_s(console.pid)
+            time.sleep(IDLE_S)
+            share = (_cpu_s(console.pid) - before_s) / IDLE_S
+            print(f"console with {GROUPS:,} groups, their page open: {100 * share:.1f} % of a core")
+            page.close()
+
+
+async def _make_groups(bootstrap: str) -> None:
+    async with TidelogProducer(bootstrap) as producer:
+        for _ in range(5):
+            await producer.send("orders", b"x", partition=0)
+    client = ClientCluster(command_network(None), parse_bootstrap(bootstrap), SystemRandomness())
+    async with client:
+        admin = GroupAdmin(client, timeout_s=60.0)
+        for first in range(0, GROUPS, 50):
+            names = [f"group-{number:04}" for number in range(first, first + 50)]
+            await asyncio.gather(*(admin.commit(name, {TopicPartition("orders", 0): 2}) for name in names))
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 # ---- cost
 
 
@@ -149,9 +252,15 @@ def costs(browser: Browser) -> None:
 
 
 def _idle_page(browser: Browser, console: LargeConsole) -> None:
-    page = browser.new_page()
-    page.goto(f"{console.address}/#/cluster")
-    page.wait_for_selector(".chip.leader", timeout=TIME_LIMIT_MS)
+    opened = [_opened(browser, console) for _ in range(FIRST_TRIALS)]
+    found = sorted(first_ms for _, first_ms in opened)
+    times = f"median {median(found):.0f} ms, shortest {found[0]:.0f} ms, longest {found[-1]:.0f} ms"
+    print(f"first picture of 10,000 partitions after the address was opened: {times}, {FIRST_TRIALS} trials")
+    page = opened.pop()[0]
+    for each, _ in opened:
+        each.close()
+    weight = page.evaluate(WEIGHT)
+    print(f"page: {weight:,} bytes of script, style and pictures")
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
 
@@ -161,13 +270,22 @@ def _idle_page(browser: Browser, console: LargeConsole) -> None:
 
     before_s = task_s()
     time.sleep(IDLE_S)
-    print(f"idle page of 10,000 partitions: {(task_s() - before_s) * 1000:.0f} ms of main thread per minute")
+    print(f"idle page of 10,000 partitions: {(task_s() - before_s) * 60_000 / IDLE_S:.0f} ms of main thread per minute")
     console.cluster.kill(1)
     before_s = task_s()
     console.run(console.observer.poll())
     page.wait_for_selector(".grid-broker.down", state="attached", timeout=TIME_LIMIT_MS)
     page.wait_for_timeout(3000)
     print(f"the death of a broker, drawn: {(task_s() - before_s) * 1000:.0f} ms of main thread")
+
+
+def _opened(browser: Browser, console: LargeConsole) -> tuple[Page, float]:
+    """A page, and the time until its first picture in ms."""
+    page = browser.new_page()
+    page.add_init_script(FIRST)
+    page.goto(f"{console.address}/#/cluster")
+    page.wait_for_selector("html[data-first-picture]", state="attached", timeout=TIME_LIMIT_MS)
+    return page, float(page.evaluate("document.documentElement.dataset.firstPicture"))
 
 
 def _metadata_frame() -> bytes:

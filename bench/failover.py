@@ -33,7 +33,7 @@ class Trial:
     after_election_seconds: float
     """From the moment at which a surviving broker names the new leader."""
     client_seconds: float
-    """From the kill to the acknowledgement that librdkafka tells of."""
+    """From the kill to the acknowledgement that librdkafka reports."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ A whole benchmark takes hours. One that was interrupted, or was asked for more r
 
 import hashlib
 import json
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 from bench.measures import Sizes
 from bench.scenarios import Figures
+from tools.code_version import code_version as code_version_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DIRECTORY = REPOSITORY / ".cache" / "bench"
@@ -56,12 +56,5 @@ class KeptPieces:
 
 
 def code_version() -> str:
-    """The commit, and a digest of what was changed since: figures of one version are never taken for another's."""
-    commit = _git("rev-parse", "--short=10", "HEAD").strip()
-    changes = _git("diff", "HEAD", "--", *MEASURED) + _git("ls-files", "--others", "--exclude-standard", *MEASURED)
-    return f"{commit}-{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else commit
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    return done.stdout if done.returncode == 0 else "unknown"
+    """Figures of one version are never taken for another's."""
+    return code_version_of(*MEASURED)

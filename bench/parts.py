@@ -22,14 +22,14 @@ from bench.workloads import one_broker_scenarios
 
 ABOUT_CLUSTERS = """
 Three processes on the same machine: three times the work on the same cores, and no network between them. Kafka's are
-broker and controller at once. A leader is killed while clients write; what counts is the time until a record is
-acknowledged that was sent after the kill, to a client that asks every 5 ms who leads now, and to librdkafka with its
-defaults. Each trial is a sample. The broker that is killed may be the controller too.
+broker and controller at once. A leader is killed while clients write. The time ends when a record that was sent after
+the kill is acknowledged: to a client that asks for the leader every 5 ms, and to librdkafka with its defaults. Each
+trial is a sample. The killed broker may also be the controller.
 """
 
 ABOUT_COORDINATORS = """
 Requests over raw sockets, the same for both: four members share a connection, with one unanswered request on each. The
-initial delay of groups is the same, too (3 s; 0 where the first message is timed). Memory is that of the broker after
+initial delay of groups is also the same (3 s; 0 where the first message is timed). Memory is that of the broker after
 all have joined and committed. A transaction begins with its first record and ends with the answer to its commit; its
 markers follow, and a request that comes before them is repeated every 2 ms. A failover includes what it takes to notice
 it (Kafka: a session of 9 s).
@@ -50,7 +50,7 @@ the cores. Records have {KEY_BYTES} bytes of key and {VALUE_BYTES} of value, whi
 before. The connector keeps its own defaults. With `local[1]` it uses one thread, and a Python source two: one in Java
 and a Python process; with `local[2]` both have the same two cores.
 
-Streams are measured per trigger, as Spark's own progress tells (`triggerExecution`, the first one left out), and the
+Streams are measured per trigger, as Spark's own progress reports (`triggerExecution`, the first one left out), and the
 start of a query by itself. The latency of a record is the time from its production to a `foreachBatch` that has it in
 Python.
 """

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,25 @@ def parse_cpu_ticks(stat: str) -> int:
     # The name in parentheses may itself hold spaces and parentheses: count fields from its end.
     fields = stat.rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def tree_cpu_seconds(pid: int) -> float:
+    """Of a process and all below it, those that have ended and were waited for included."""
+    stats = dict(_all_stats())
+    total, waiting = 0, [pid]
+    while waiting:
+        parent = waiting.pop()
+        fields = stats.get(parent)
+        total += sum(map(int, fields[11:15])) if fields else 0
+        waiting += [child for child, fields in stats.items() if int(fields[1]) == parent]
+    return total / CLOCK_TICKS_PER_SECOND
+
+
+def _all_stats() -> Iterator[tuple[int, list[str]]]:
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield int(entry), Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
 
 
 def resident_megabytes(pids: Sequence[int]) -> float:

@@ -33,8 +33,8 @@ many as there are. Read the figures as "per core".
 RATIO = "The ratio is left / right: above 1 is better for rates (.../s), below 1 for everything else."
 
 PAGE_CACHE = """\
-Memory was full of cached pages before every run, as it is on a machine that has been up for a while: a fresh virtual
-machine pays its host for every page that it takes for the first time, several times the cost of the write itself.
+Memory was full of cached pages before every run, as on a machine that has been up for a while. On a fresh virtual
+machine the first use of a page costs several times as much as the write itself.
 """
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.processes import tree_cpu_seconds
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -27,6 +29,13 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+
+TUNED = {
+    "kafka.max.poll.records": "10000",
+    "kafka.fetch.max.bytes": "8388608",
+    "kafka.max.partition.fetch.bytes": "8388608",
+}
+"""What makes Spark's own connector faster; `tidelog` reads that much by itself."""
 
 Question = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -49,18 +58,24 @@ class Driver:
     def read(self, question: Question) -> "DataFrame":
         reader = self._spark.read.format(self._source).option("kafka.bootstrap.servers", self._bootstrap)
         reader = reader.option("subscribe", question["topic"]).option("startingOffsets", question["start"])
-        reader = reader.option("endingOffsets", question["end"])
+        reader = reader.option("endingOffsets", question["end"]).options(**self._tuning(question))
         if question["columns"] == "all":
             return reader.load()
         if self._source == TIDELOG:
             return reader.schema(", ".join(f"{name} {kind}" for name, kind in FEW_COLUMNS.items())).load()
         return reader.load().select(*FEW_COLUMNS)
 
+    def _tuning(self, question: Question) -> Mapping[str, str]:
+        return TUNED if question.get("is_tuned") and self._source != TIDELOG else {}
+
     def first_row(self, question: Question) -> Answer:
         return {"rows": len(self.read(question).limit(1).collect())}
 
     def count(self, question: Question) -> Answer:
-        return timed(lambda: {"rows": self.read(question).count()})
+        rows = self.read(question)
+        if "where" in question:
+            rows = rows.where(question["where"])
+        return timed(lambda: {"rows": rows.count()})
 
     def to_noop(self, question: Question) -> Answer:
         return timed(lambda: self.read(question).write.format("noop").mode("overwrite").save())
@@ -87,7 +102,7 @@ class Driver:
         reader = reader.option("subscribe", question["topic"]).option("startingOffsets", question["start"])
         if "rows_per_trigger" in question:
             reader = reader.option("maxOffsetsPerTrigger", question["rows_per_trigger"])
-        return reader.load()
+        return reader.options(**self._tuning(question)).load()
 
     def stream(self, question: Question) -> Answer:
         """All that is there, in as many micro-batches as it takes."""
@@ -108,6 +123,25 @@ class Driver:
         for directory in (checkpoint, path):
             shutil.rmtree(directory, ignore_errors=True)
         return response | {"micro_batches": progress}
+
+    def two_sinks(self, question: Question) -> Answer:
+        """All that is there, to two sinks: by a query each, or by one that both share."""
+
+        def write_twice(rows: "DataFrame", _batch_id: int) -> None:
+            for _ in range(2):
+                rows.write.format("noop").mode("overwrite").save()
+
+        def run() -> None:
+            writers = [self.read_stream(question).writeStream for _ in range(1 if question["is_shared"] else 2)]
+            writers = [writer.option("checkpointLocation", self.new_path("checkpoint")) for writer in writers]
+            if question["is_shared"]:
+                writers = [writer.foreachBatch(write_twice) for writer in writers]
+            else:
+                writers = [writer.format("noop") for writer in writers]
+            for query in [writer.trigger(availableNow=True).start() for writer in writers]:
+                query.awaitTermination(STREAM_LIMIT_S)
+
+        return timed(run)
 
     def follow(self, question: Question) -> Answer:
         """What arrives from now on for some seconds, as fast as micro-batches can follow each other."""
@@ -143,17 +177,24 @@ def micro_batches(query: "StreamingQuery") -> list[Answer]:
 
 
 def timed(work: Callable[[], Answer | None]) -> Answer:
+    """CPU seconds: of this process, of Java and of all Python processes."""
+    cpu_before = tree_cpu_seconds(os.getpid())
     started = time.monotonic()
     response = work()
-    return {"seconds": time.monotonic() - started} | (response or {})
+    seconds = time.monotonic() - started
+    return {"seconds": seconds, "cpu_seconds": tree_cpu_seconds(os.getpid()) - cpu_before} | (response or {})
 
 
 def settings_for(source: str, directory: Path) -> dict[str, str]:
-    """The same for both; Spark's own connector needs its jars besides."""
+    """The same for both. Spark's own connector needs its jars besides, and no Python process that waits for work."""
     from tools import spark_kafka_connector
 
     places = {"spark.local.dir": str(directory), "spark.sql.warehouse.dir": str(directory / "warehouse")}
-    return SETTINGS | places | ({} if source == TIDELOG else spark_kafka_connector.session_settings())
+    if source == TIDELOG:
+        return SETTINGS | places
+    return (
+        SETTINGS | places | spark_kafka_connector.session_settings() | {"spark.tidelog.accelerate.warm_python": "false"}
+    )
 
 
 def main() -> None:

@@ -52,10 +52,10 @@ def rows_of(session: Session, kind: str) -> Slice:
     return topic.first(session.sizes.spark_rows)
 
 
-def count(kind: str, line: str) -> Callable[[Session], Figures]:
+def count(kind: str, line: str, *, is_tuned: bool = False) -> Callable[[Session], Figures]:
     def work(session: Session) -> Figures:
         of = rows_of(session, kind)
-        response = driver_of(session).ask_batch("count", of)
+        response = driver_of(session).ask_batch("count", of, is_tuned=is_tuned)
         if response["rows"] != of.rows:
             raise SparkFailed(f"{response['rows']} rows were counted, and not {of.rows}")
         return rate(session, line, of.rows, response["seconds"])
@@ -63,12 +63,23 @@ def count(kind: str, line: str) -> Callable[[Session], Figures]:
     return work
 
 
-def to_noop(kind: str, columns: str, line: str) -> Callable[[Session], Figures]:
+def to_noop(kind: str, columns: str, line: str, *, is_tuned: bool = False) -> Callable[[Session], Figures]:
     def work(session: Session) -> Figures:
         of = rows_of(session, kind)
-        return rate(session, line, of.rows, driver_of(session).ask_batch("to_noop", of, columns)["seconds"])
+        response = driver_of(session).ask_batch("to_noop", of, columns, is_tuned=is_tuned)
+        return rate(session, line, of.rows, response["seconds"])
 
     return work
+
+
+def filtered(session: Session) -> Figures:
+    """The last hundredth of the offsets."""
+    of = rows_of(session, "plain")
+    first = of.rows // driver_of(session).cores * 99 // 100
+    response = driver_of(session).ask_batch("count", of, where=f"offset >= {first}")
+    if response["rows"] != of.rows // 100:
+        raise SparkFailed(f"{response['rows']} rows were counted, and not {of.rows // 100}")
+    return {"spark-filter": response["seconds"]}
 
 
 def to_parquet(session: Session) -> Figures:
@@ -120,36 +131,52 @@ def run_stream(driver: SparkPeer, of: Slice, rows_per_trigger: int, sink: str) -
 def query_starts(session: Session) -> Figures:
     driver = driver_of(session)
     few = driver.plain.last(QUERY_START_ROWS)
+    starts = [run_stream(driver, few, QUERY_START_ROWS, "noop") for _ in range(session.sizes.spark_query_starts)]
     return {
-        "spark-query-start": [
-            run_stream(driver, few, QUERY_START_ROWS, "noop")["seconds"]
-            for _ in range(session.sizes.spark_query_starts)
-        ]
+        "spark-query-start": [start["seconds"] for start in starts],
+        "spark-query-start-cpu": [start["cpu_seconds"] for start in starts],
     }
 
 
-def small_micro_batches(session: Session) -> Figures:
-    response = follow(session, "noop")
-    times = sorted(batch["ms"] for batch in after_the_start(response["micro_batches"]))
-    return {f"spark-small-p{percent}": percentile(times, percent) for percent in (50, 99)}
+def two_sinks(session: Session) -> Figures:
+    driver = driver_of(session)
+    few = driver.plain.last(QUERY_START_ROWS)
+    found: dict[str, float] = {}
+    for line, is_shared in (("two-queries", False), ("shared-query", True)):
+        response = driver.ask("two_sinks", topic=few.topic, start=few.starting_offsets, is_shared=is_shared)
+        found |= {f"spark-{line}": response["seconds"], f"spark-{line}-cpu": response["cpu_seconds"]}
+    return found
 
 
-def latency(session: Session) -> Figures:
-    response = follow(session, "collect")
-    found = sorted(value / 1e6 for batch in after_the_start(response["latencies_ns"]) for value in batch)
-    return {f"spark-latency-p{percent}": percentile(found, percent) for percent in (50, 99)}
+def small_micro_batches(line: str, *, is_tuned: bool) -> Callable[[Session], Figures]:
+    def work(session: Session) -> Figures:
+        response = follow(session, "noop", is_tuned=is_tuned)
+        times = sorted(batch["ms"] for batch in after_the_start(response["micro_batches"]))
+        return {f"spark-{line}-p{percent}": percentile(times, percent) for percent in (50, 99)}
+
+    return work
+
+
+def latency(line: str, *, is_tuned: bool) -> Callable[[Session], Figures]:
+    def work(session: Session) -> Figures:
+        response = follow(session, "collect", is_tuned=is_tuned)
+        found = sorted(value / 1e6 for batch in after_the_start(response["latencies_ns"]) for value in batch)
+        return {f"spark-{line}-p{percent}": percentile(found, percent) for percent in (50, 99)}
+
+    return work
 
 
 def after_the_start(batches: Sequence[Any]) -> Sequence[Any]:
     return batches[len(batches) // 3 :]
 
 
-def follow(session: Session, sink: str) -> dict[str, Any]:
+def follow(session: Session, sink: str, *, is_tuned: bool) -> dict[str, Any]:
     driver = driver_of(session)
-    topic = f"trickle-{driver.directory.name}-{sink}"
+    topic = f"trickle-{driver.directory.name}-{sink}{'-tuned' if is_tuned else ''}"
     driver.stage.create_topic(topic, 1)
+    question = {"topic": topic, "start": "latest", "sink": sink, "is_tuned": is_tuned}
     with trickle(session.peer.bootstrap, topic):
-        return driver.ask("follow", topic=topic, start="latest", sink=sink, seconds=session.sizes.spark_follow_seconds)
+        return driver.ask("follow", **question, seconds=session.sizes.spark_follow_seconds)
 
 
 @contextmanager
@@ -208,7 +235,13 @@ def _steps(cores: int, sizes: Sizes) -> tuple[Step, ...]:
 
 
 _SMALL = (
+    Step("tuned: count", count("plain", "tuned-count", is_tuned=True)),
+    Step("tuned: all columns", to_noop("plain", "all", "tuned-noop", is_tuned=True)),
+    Step("a filter", filtered),
     Step("start of a query", query_starts),
-    Step("small micro-batches", small_micro_batches),
-    Step("latency", latency),
+    Step("two sinks", two_sinks),
+    Step("small micro-batches", small_micro_batches("small", is_tuned=False)),
+    Step("latency", latency("latency", is_tuned=False)),
+    Step("tuned: small micro-batches", small_micro_batches("tuned-small", is_tuned=True)),
+    Step("tuned: latency", latency("tuned-latency", is_tuned=True)),
 )

@@ -178,7 +178,7 @@ class NodeClient(ForeignClient):
         return ["node", str(self.directory / "driver.js")]
 
 
-ONE_COORDINATOR = "it looks for its coordinator once, and stays with that broker when another takes over, in Kafka too"
+ONE_COORDINATOR = "it looks up its coordinator once, and does not notice when another broker takes over, with Kafka too"
 JAVA_LACKS = frozenset({Capability.DESCRIBE_TOPIC_PARTITIONS})
 
 FOREIGN_CLIENTS: Sequence[ForeignClient] = (
@@ -216,9 +216,9 @@ FOREIGN_CLIENTS: Sequence[ForeignClient] = (
             "group-through-coordinator-kill": ONE_COORDINATOR,
             "consumer-group-describe": "it describes classic groups only",
             "consumer-group-through-coordinator-kill": ONE_COORDINATOR,
-            "consume-in-rack": "it sends no rack, and passes over the replica that a leader names",
-            "transaction-abort": "it does not leave out what was aborted",
-            "transaction-fencing": "it begins as producer 0 of epoch 0, which Kafka refuses too while another goes on",
+            "consume-in-rack": "it sends no rack, and ignores the replica that a leader names",
+            "transaction-abort": "it returns aborted records too",
+            "transaction-fencing": "it begins as producer 0 of epoch 0, which Kafka refuses too if another is active",
             "transaction-offsets": "it commits only offsets of messages that a consumer of its own has read",
             "transaction-through-coordinator-kill": ONE_COORDINATOR,
         },

@@ -1,4 +1,4 @@
-"""`tidelog partition` and `tidelog broker` against Apache Kafka: they use only its public requests."""
+"""The commands of `tidelog` that visit a cluster, against Apache Kafka: they use only its public requests."""
 
 import contextlib
 import json
@@ -21,17 +21,19 @@ TOPIC = "orders"
 TIME_LIMIT_S = 120
 
 
-def run(bootstrap: str, *arguments: str, code: int = 0) -> str:
-    """What the command printed; for a failure, on standard error."""
+def run(bootstrap: str, *arguments: str, code: int | None = 0, given: str = "") -> str:
+    """What the command printed; for a failure, on standard error. None: the machine decides about the code."""
     done = subprocess.run(
         [sys.executable, "-m", "tidelog", *arguments, "--bootstrap", bootstrap],
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_S,
-        stdin=subprocess.DEVNULL,
+        input=given,
         check=False,
     )
-    assert done.returncode == code, f"{' '.join(arguments)} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    assert code is None or done.returncode == code, (
+        f"{' '.join(arguments)} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    )
     return done.stderr if code else done.stdout
 
 
@@ -80,9 +82,63 @@ def check_one() -> list[str]:
             if "nothing to move" not in run(broker.bootstrap, "partition", "move", "--balance", "--yes"):
                 wrong.append("a single broker is not balanced")
             rejected = run(broker.bootstrap, "broker", "forget", "77", code=1)
-            return wrong if "there is no broker 77" in rejected else [*wrong, rejected]
+            wrong += [] if "there is no broker 77" in rejected else [rejected]
+            return [*wrong, *_topics_and_records(broker.bootstrap), *_groups_and_health(broker.bootstrap)]
         finally:
             broker.kill()
+
+
+def _topics_and_records(bootstrap: str) -> list[str]:
+    def found(*arguments: str) -> Any:
+        return json.loads(run(bootstrap, *arguments, "--json"))
+
+    run(bootstrap, "topic", "create", "words", "--partitions", "1", "--set", "retention.ms=86400000")
+    found("topic", "alter", "words", "--partitions", "2", "--unset", "retention.ms")
+    found("config", "set", "topic", "words", "cleanup.policy=compact")
+    settings = {each["name"]: each["value"] for each in found("config", "get", "topic", "words")}
+    rejected = run(bootstrap, "config", "unset", "topic", "words", "retention.mss", code=1)
+    found("config", "unset", "topic", "words", "cleanup.policy")
+    lines = [
+        {"key": "a", "value": "1", "headers": {"h": "x"}, "partition": 0},
+        {"key": "a", "value": None, "partition": 1},
+    ]
+    given = "".join(f"{json.dumps(each)}\n" for each in lines)
+    run(bootstrap, "produce", "words", "--input", "json", "--compression", "zstd", given=given)
+    shown = run(bootstrap, "consume", "word*", "--since", "10m", "--until", "now", "--key", "a", "--json")
+    values = sorted((each["partition"], each["value"]) for each in map(json.loads, shown.splitlines()))
+    checks = {
+        "settings": settings.get("cleanup.policy") == "compact" and "retention.ms" not in settings,
+        "a name that is no setting": "has no setting retention.mss" in rejected,
+        "records": values == [(0, "1"), (1, None)],
+        "description": len(found("topic", "describe", "words")["partitions"]) == 2,
+        "list": "words" in [each["name"] for each in found("topic", "list")],
+        "perf": found("perf", "produce", "words", "--records", "100")["records"] == 100,
+        "deletion": found("topic", "delete", "words")["deleted"],
+    }
+    return [f"wrong answer about: {name}" for name, holds in checks.items() if not holds]
+
+
+def _groups_and_health(bootstrap: str) -> list[str]:
+    def found(*arguments: str) -> Any:
+        return json.loads(run(bootstrap, *arguments, "--json"))
+
+    run(bootstrap, "consume", TOPIC, "--group", "readers", "--from-beginning", "--max-messages", "10")
+    (listed,) = found("group", "list")
+    reset = found("group", "reset-offsets", "readers", "--topic", TOPIC, "--to-latest", "--execute")
+    described = found("group", "describe", "readers")
+    checks = {
+        "groups": "readers" in listed.values(),
+        "reset offsets": reset["executed"] and all(each["lag"] == 0 for each in described["partitions"]),
+        "deletion of a group": found("group", "delete", "readers")["deleted"],
+        "transactions": found("transaction", "list") == [],
+        "quotas": found("quota", "list") == [],
+        "users": found("user", "list") == [],
+        "permissions": "no authorizer" in run(bootstrap, "acl", "list", code=1),
+        "health": found("status")["health"] == "healthy",
+        "brokers": found("broker", "list")[0]["state"] == "up",
+        "doctor": isinstance(json.loads(run(bootstrap, "doctor", "--json", code=None)), list),
+    }
+    return [f"wrong answer about: {name}" for name, holds in checks.items() if not holds]
 
 
 def create(bootstrap: str, topic: NewTopic, *, brokers: int) -> None:

@@ -86,7 +86,7 @@ IN_STREAMS: Mapping[str, Mapping[str, str]] = {
     "maxTriggerDelay=soon": SUBSCRIBED | {"minOffsetsPerTrigger": "20", "maxTriggerDelay": "soon"},
 }
 
-_MISTAKE = 'a mistake that `format("kafka")` passes over; `format("tidelog")` names it'
+_MISTAKE = 'a mistake that `format("kafka")` ignores; `format("tidelog")` names it'
 REASONS: Mapping[str, str] = {
     "an option that does not exist": _MISTAKE,
     "a setting that Kafka's clients do not have": _MISTAKE,

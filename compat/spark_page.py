@@ -1,6 +1,5 @@
 """What the page about compatibility says of Spark."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,22 +10,20 @@ from tools import spark_kafka_connector
 
 TITLE = "## Spark"
 INTRODUCTION = f"""\
-`format("tidelog")` and Spark's own `format("kafka")` (connector {spark_kafka_connector.VERSION}) are asked the same
-in one session. "yes": the same schema, and the same rows in every column; for what is written, the same records with
-keys in the same partitions, as librdkafka reads them.
+`format("tidelog")` and Spark's own `format("kafka")` (connector {spark_kafka_connector.VERSION}) run the same
+queries in one session. "yes": the same schema, and the same rows in every column; a query that writes leaves the same
+records, those with keys in the same partitions, as librdkafka reads them.
 """
 SAME = """\
-{same} of {all} options, values and rows that a query may be refused for are refused by both or accepted by both. The
-others:
+{same} of {all} options, values and rows that may be refused are refused by both or accepted by both. The others:
 """
 REMARKS = """\
 Beyond that, `format("tidelog")` writes a column `timestamp` as the time of the record, which this version of the
-connector ignores; cuts a batch into `minPartitions` tasks exactly and by `maxRecordsPerPartition`, where the connector
-comes near the one and passes over the other; has `maxBytesPerTrigger`, `driverReadRows` and `fetchBytes`; takes
-secrets of TLS and SASL only from the environment or files; and lacks Spark's continuous and real-time triggers, which
-Spark does not offer to sources in Python. A
-checkpoint that the connector began is understood; the connector does not understand those of `format("tidelog")`, in
-which the ids of topics stand beside their offsets.
+connector ignores; divides a batch into exactly `minPartitions` tasks and by `maxRecordsPerPartition`, of which the
+connector approximates the first and ignores the second; has `maxBytesPerTrigger`, `driverReadRows` and `fetchBytes`;
+takes secrets of TLS and SASL only from the environment or files; and lacks Spark's continuous and real-time triggers,
+which Spark does not offer to sources in Python. It continues a checkpoint that the connector began; the connector
+cannot continue one of `format("tidelog")`, which also has the ids of topics.
 """
 REASONS: Mapping[str, str] = {**spark_options.REASONS, **spark_writing.REASONS}
 """By title, why a difference is meant to be."""
@@ -85,10 +82,3 @@ def faults(findings: Sequence[Finding]) -> list[str]:
         for finding in findings
         if finding.is_fault
     ]
-
-
-def replaced(page: str, new_section: str) -> str:
-    """The page with another section about Spark; where it had none, before the remarks."""
-    without = re.sub(rf"^{TITLE}\n.*?(?=^## |\Z)", "", page, flags=re.MULTILINE | re.DOTALL)
-    before, mark, after = without.partition("## Remarks\n")
-    return f"{before.rstrip()}\n\n{new_section.rstrip()}\n" + (f"\n{mark}{after}" if mark else "")

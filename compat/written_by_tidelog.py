@@ -179,6 +179,15 @@ def check_files(directory: Path, *, expect: Iterable[str] = ()) -> list[str]:
     return [complaint.replace(f"{directory}/", "") for complaint in wrong]
 
 
+def link_one_replica_of_each(log_dirs: Sequence[Path], directory: Path) -> None:
+    """A directory with the log of every partition, now from this broker and now from that one."""
+    directory.mkdir()
+    names = sorted({found.name for log_dir in log_dirs for found in log_dir.iterdir() if found.is_dir()})
+    for number, name in enumerate(names):
+        replicas = [log_dir / name for log_dir in log_dirs if (log_dir / name).is_dir()]
+        (directory / name).symlink_to(replicas[number % len(replicas)])
+
+
 def check_coordinators(directory: Path) -> list[str]:
     """Records of coordinators that Kafka's tools, of both versions, cannot make anything of."""
     wrong = []

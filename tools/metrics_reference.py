@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md from the table of metrics. A test tells whether it is fresh."""
+"""Writes docs/metrics.md from the table of metrics. A test checks that it is fresh."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,18 +21,18 @@ A broker with `metrics.listener=host:port` answers `GET /metrics` there in the t
         static_configs:
           - targets: ["127.0.0.1:29192", "127.0.0.1:29193", "127.0.0.1:29194"]
 
-Names are Kafka's, in the form in which the JMX exporter's well-known configuration gives them: lower case, and what
-Kafka calls a rate per second is its counter here (`rate()` makes it a rate again). The line `# HELP` has Kafka's own
-name. Metrics that Kafka does not have begin with `tidelog_`.
+Names are Kafka's, as the common configuration of the JMX exporter writes them: in lower case. Where Kafka has a rate
+per second, there is a counter here (`rate()` makes it a rate again). The line `# HELP` has Kafka's own name. Metrics
+that Kafka does not have begin with `tidelog_`.
 
-Figures are gathered when they are asked for; counters begin at 0 when a broker starts. Those of the cluster come from
-the controller and are 0 elsewhere: `max()` or `sum()` over all brokers is right.
+Values are computed at each scrape; counters begin at 0 when a broker starts. Metrics of the whole cluster come from the
+controller and are 0 on other brokers: use `max()` or `sum()` over all brokers.
 
 What to watch first: `kafka_controller_kafkacontroller_offlinepartitionscount` above 0 (nobody can read or write a
 partition), `kafka_server_replicamanager_underminisrpartitioncount` above 0 (acks=all is refused),
 `kafka_server_replicamanager_underreplicatedpartitions` above 0 for minutes, and then `tidelog_replica_out_of_sync`,
-which says of each replica why it is out and what lets it back. [failover.md](failover.md) shows the same story in the
-log.
+which shows for each replica why it is out of sync and what brings it back. [failover.md](failover.md) shows the same
+in the log.
 
 Times of requests (`kafka_network_requestmetrics_...`): a request arrives when its last byte was read, and its total
 time ends with its encoded response. The local time ends when it is answered or has to wait; the remote time is the
@@ -41,7 +41,7 @@ Kafka's times of queues (`RequestQueueTimeMs`, `ResponseQueueTimeMs`) are missin
 `ResponseSendTimeMs` since the kernel sends. For percentiles over several brokers use `tidelog_request_time_seconds`:
 `histogram_quantile(0.99, sum by (request, le) (rate(tidelog_request_time_seconds_bucket[1m])))`.
 
-| metric | kind | labels | what it tells | Kafka's name |
+| metric | kind | labels | what it shows | Kafka's name |
 |---|---|---|---|---|
 """
 

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the declarations of the settings. A test tells whether it is fresh."""
+"""Writes docs/settings.md from the declarations of the settings. A test checks that it is fresh."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,12 +29,11 @@ BROKER_INTRODUCTION = """\
 
 *Change*: `read-only` settings need a restart; `cluster-wide` ones can be changed while brokers run, for one broker or
 for all, with AlterConfigs and IncrementalAlterConfigs. The value of one broker wins over that of all, which wins over
-the file; a value that is deleted returns to the next of these. Sizes of Kafka's thread pools and buffers, such as
-`num.io.threads`, are accepted with Kafka's bounds and shown; the broker logs that they have no effect here. A dynamic
-setting that promises more and is not supported is refused, since nobody would see a warning:
-`cordoned.log.dirs` for instance, and what belongs to SASL. So is a name that nobody knows, which Kafka would
-keep for its plugins. TLS settings change for one listener of one broker (`listener.name.<listener>.ssl...`), except
-passwords and keys.
+the file; without a value the next of these applies. Sizes of Kafka's thread pools and buffers, such as
+`num.io.threads`, are accepted with Kafka's bounds and shown; the broker logs that they have no effect here. Other
+dynamic settings that Tidelog does not support, such as `cordoned.log.dirs`, are refused, since nobody would see a
+warning. So are unknown names, which Kafka would keep for its plugins. TLS and SASL settings change for one listener of
+one broker (`listener.name.<listener>.ssl...`, `listener.name.<listener>.sasl...`), except passwords and keys.
 """
 
 TOPIC_INTRODUCTION = """\

@@ -24,6 +24,7 @@ from compat.answers import (
 )
 from compat.answers.conversation import CHAPTERS, Conversation, differences
 from compat.answers.login_failures import KNOWN_LOGINS
+from compat.answers.moving import KNOWN_MOVES
 from compat.answers.permission_requests import KNOWN_PERMISSIONS
 from tests.clients.broker import TidelogProcess
 from tools.apache_kafka import KAFKA_4, ApacheKafka
@@ -61,10 +62,13 @@ SETTINGS = {
 AT_ONCE = {"group.consumer.assignment.interval.ms": "0", "group.consumer.assignor.offload.enable": "false"}
 """Kafka assigns large and small groups once a second, in a thread of its own; Tidelog does so with large ones only."""
 
-ASSIGNED = "which partitions a member gets is up to the assignor, which goes through members in an order of its own"
+ASSIGNED = "the assignor decides which partitions a member gets, and visits members in an order of its own"
 INTERNAL = "Tidelog keeps transactions of clients out of internal topics; Kafka first adds the partition, then refuses"
 BY_HAND = "Tidelog lets nobody but brokers create internal topics; Kafka forbids one of them only"
+REPEATED = "Kafka describes what is named twice once for each time, a group of 50 MB too; Tidelog describes it once"
 KNOWN: Mapping[str, str] = {
+    **{f"what groups are like, v{version}": REPEATED for version in range(7)},
+    "what they are": REPEATED,
     "a heartbeat of the new protocol to a rebalancing group": ASSIGNED,
     "a classic group seen as a consumer group": ASSIGNED,
     "produce to a topic of the broker's own, v3": INTERNAL,
@@ -77,6 +81,7 @@ KNOWN: Mapping[str, str] = {
     **frame_lies.KNOWN_FRAMES,
     **KNOWN_PERMISSIONS,
     **KNOWN_LOGINS,
+    **KNOWN_MOVES,
     **limits.KNOWN_LIMITS,
 }
 """Questions to which the answers differ on purpose, with the reason."""
@@ -152,8 +157,8 @@ def table(found: Sequence[Comparison]) -> str:
 
 
 INTRODUCTION = """\
-Apache Kafka {version} and Tidelog are asked the same in raw requests, good and bad, in all versions of the protocol.
-Alike means: the same in every field but times, addresses and the words of messages.
+Apache Kafka {version} and Tidelog get the same raw requests, good and bad, in all versions of the protocol. Answers are
+alike if they are equal in every field except times, addresses and the wording of messages.
 """
 
 

@@ -24,10 +24,9 @@ from tidelog.protocol.record_batch import assemble, read_header
 
 PAYLOAD = payload_with(record(body(1)))
 HALF = len(PAYLOAD) // 2
-UNCHECKED = "Kafka does not look at the size and the check that a frame tells: it takes it, and librdkafka stops there"
-RESERVED = "Kafka does not look at the reserved flags of gzip: zlib, which other clients have, does"
-EPOCHS = "Kafka refuses epochs below -1 of a producer that it does not know; Tidelog takes them, which fences nobody"
-CUT = "Kafka calculates with 32 bits, and takes the length for 3"
+UNCHECKED = "Kafka does not check the size and checksum of a frame: it accepts the batch, and librdkafka stops there"
+RESERVED = "Kafka does not check the reserved flags of gzip; zlib, which other clients use, does"
+CUT = "Kafka calculates with 32 bits and reads the length as 3"
 KNOWN_FRAMES = {
     **{
         f"lz4-frames: lz4: a content size of {size}": UNCHECKED for size in (len(PAYLOAD) - 1, 10_000, 2**40, 2**64 - 1)
@@ -38,8 +37,6 @@ KNOWN_FRAMES = {
     "snappy-blocks: snappy: half a length behind": BEHIND,
     "zstd-frames: zstd: half a frame behind": BEHIND,
     "varints: a key length above 2^32": CUT,
-    "unusual: producer 7002, epoch -2, sequence 0": EPOCHS,
-    "unusual: producer 7003, epoch -32768, sequence 0": EPOCHS,
 }
 """Lies that are answered differently on purpose, with the reason."""
 

@@ -23,14 +23,27 @@ CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 LENGTHS = (-1, 0, 1, 5, 13, 15, 100_000, LAST_INT32, -LAST_INT32)
 """Of a record that has 14 bytes."""
 
-UNSEEN = "Kafka does not look at the lengths of compressed records: it takes the batch, and its consumers stop there"
-BEHIND = "Kafka does not look at what follows compressed records, nor could it say what it is"
+UNSEEN = "Kafka does not check the lengths of compressed records: it accepts the batch, and its consumers stop there"
+BEHIND = "Kafka does not check what follows compressed records"
+FAILS = "Kafka calculates with 32 bits and fails"
+NO_FRAME = "empty data is not a zstd frame: Tidelog answers as for the other codecs"
+RENUMBERED = (
+    "Kafka numbers records anew where it compresses them again; Tidelog refuses wrong offsets of compressed records"
+    " there too, since a few bytes can hold millions of records"
+)
+OFFSETS = (0, 2, -1, 5, LAST_INT32)
+"""Wrong ones of a record that is the second one."""
+OPENED = ("gzip", "snappy", "lz4")
 KNOWN_LIES = {
-    **{f"record-{codec}: {codec}: a record of {n} bytes": UNSEEN for codec in ("gzip", "zstd") for n in LENGTHS},
-    **{f"compression: {codec}: a byte more": BEHIND for codec in ("gzip", "snappy", "lz4")},
-    "compression: zstd: no bytes": "no bytes are no frame of zstd: Tidelog answers as to the other codecs",
-    "header: a length of 2147483647": "Kafka calculates with 32 bits, and fails",
-    "timestamp: a timestamp far past the last of all": "Kafka calculates with 64 bits, and arrives at a time of now",
+    **{f"record-{each.setting}: {each.setting}: a record of {n} bytes": UNSEEN for each in CODECS for n in LENGTHS},
+    **{f"record-gzip-append-time: gzip: a record of {n} bytes": UNSEEN for n in LENGTHS},
+    **{f"record-{codec}-opened: {codec}: a record of {LAST_INT32} bytes": FAILS for codec in OPENED},
+    **{f"record-{codec}-opened: {codec}: an offset delta of {n}": RENUMBERED for codec in OPENED for n in OFFSETS},
+    **{f"{name}: {codec}: a byte more": BEHIND for name in ("compression", "compression-zstd") for codec in OPENED},
+    "compression: zstd: no bytes": NO_FRAME,
+    "compression-zstd: zstd: no bytes": NO_FRAME,
+    **{f"{name}: a length of {LAST_INT32}": FAILS for name in ("header", "header-v3", "header-v7", "large")},
+    "timestamp: a timestamp far past the last of all": "Kafka calculates with 64 bits, which gives a current time",
 }
 """Lies that are answered differently on purpose, with the reason."""
 
@@ -183,7 +196,7 @@ def record_lies(codec: Codec) -> Iterator[Lie]:
     yield lie("no bytes at all", b"")
     yield lie("zeros", bytes(100))
     yield lie("garbage", bytes(range(40, 140)))
-    for offset in (0, 2, -1, 5, LAST_INT32):
+    for offset in OFFSETS:
         yield lie(f"an offset delta of {offset}", payload_with(record(body(1, offset_delta=offset))))
     yield lie("record attributes of 0x7f", payload_with(record(body(1, attributes=0x7F))))
     for length in (-2, -LAST_INT32, 3, 100, LAST_INT32):
@@ -239,21 +252,25 @@ def key_lies() -> Iterator[Lie]:
     yield Lie("one without a key and one that is broken", batch_of(broken))
 
 
-def tell(talk: Conversation, name: str, lies: Sequence[Lie], configs: dict[str, str] | None = None) -> None:
+def tell(
+    talk: Conversation, name: str, lies: Sequence[Lie], configs: dict[str, str] | None = None, version: int = VERSION
+) -> None:
     topic, _ = create_topic(talk, name, len(lies), configs)
     for partition, (what, batch) in enumerate(lies):
         data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(partition, memoryview(batch))])
         request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[data])
-        talk.ask(f"{name}: {what}", request, VERSION)
+        talk.ask(f"{name}: {what}", request, version)
 
 
-def register(title: str, name: str, lies: Callable[[], Iterator[Lie]], **configs: str) -> None:
+def register(title: str, name: str, lies: Callable[[], Iterator[Lie]], version: int = VERSION, **configs: str) -> None:
     @chapter(title)
     def told(talk: Conversation) -> None:
-        tell(talk, name, list(lies()), {key.replace("_", "."): value for key, value in configs.items()})
+        tell(talk, name, list(lies()), {key.replace("_", "."): value for key, value in configs.items()}, version)
 
 
 register("batches with headers that lie", "header", header_lies)
+register("batches with headers that lie, in version 3 of Produce", "header-v3", header_lies, version=3)
+register("batches with headers that lie, in version 7 of Produce", "header-v7", header_lies, version=7)
 register("batches with timestamps that lie", "timestamp", timestamp_lies)
 register("the same with log append time", "append-time", timestamp_lies, message_timestamp_type="LogAppendTime")
 register(
@@ -265,5 +282,22 @@ register("records that lie behind zstd", "record-zstd", lambda: record_lies(Code
 register(
     "records that lie, to be compressed", "record-recompressed", lambda: record_lies(Codec.NONE), compression_type="lz4"
 )
+for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
+    register(
+        f"records that lie behind {codec.setting}, to be written without compression",
+        f"record-{codec.setting}-opened",
+        lambda codec=codec: record_lies(codec),  # type: ignore[misc]
+        compression_type="uncompressed",
+    )
+register("records that lie behind snappy", "record-snappy", lambda: record_lies(Codec.SNAPPY))
+register("records that lie behind lz4", "record-lz4", lambda: record_lies(Codec.LZ4))
+register(
+    "records that lie behind gzip, with log append time",
+    "record-gzip-append-time",
+    lambda: record_lies(Codec.GZIP),
+    message_timestamp_type="LogAppendTime",
+)
 register("compression that lies", "compression", compression_lies)
+register("compression that lies, to be zstd", "compression-zstd", compression_lies, compression_type="zstd")
+register("batches larger than a topic takes", "large", header_lies, max_message_bytes="100")
 register("records without keys in a compacted topic", "compacted", key_lies, cleanup_policy="compact")

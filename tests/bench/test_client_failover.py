@@ -1,4 +1,4 @@
-"""Failover as clients see it: what counts as acknowledged, and how trials are told."""
+"""Failover as clients see it: what counts as acknowledged, and how trials are reported."""
 
 from bench.client_failover import first_acknowledged, row
 from bench.steady_writers import Ack, read_ack

@@ -116,7 +116,7 @@ def test_a_pipelining_connection_gets_its_answers_in_order(window: int) -> None:
 
 
 class ScriptedExchange(Exchange):
-    """Answers every request with itself, but for the first time with a refusal where it is told to."""
+    """Answers every request with itself, but for the first time with a refusal where the test says so."""
 
     def __init__(self, rejected: set[bytes]) -> None:
         self._rejected = rejected

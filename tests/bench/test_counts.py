@@ -19,7 +19,7 @@ def test_system_calls_are_read_with_and_without_errors_and_without_their_total()
     assert parse_system_calls(SUMMARY) == {"futex": 473, "epoll_wait": 7402}
 
 
-def test_calls_are_told_per_request_or_per_megabyte() -> None:
+def test_calls_are_shown_per_request_or_per_megabyte() -> None:
     small = HotPath("small", "us/request", 100, 1, 1024, 1)
     assert line(small, {"python": 700, "c": 1000}, {"epoll_wait": 100, "futex": 20}).split() == (
         ["small", "7.00", "10.00", "1.20", "1.00", "per", "request"]

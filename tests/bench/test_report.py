@@ -33,7 +33,7 @@ def test_a_row_shows_median_spread_ratio_and_verdict() -> None:
     assert report.row(measure, run)[2:] == ["0.2 [0.1..0.3]", "2.5", "0.08", "<= 0.25", "met"]
 
 
-def test_rates_of_rows_are_told_in_bytes_too() -> None:
+def test_rates_of_rows_are_reported_in_bytes_too() -> None:
     run = results_with({"spark-1-count": {"tidelog": [2e6, 3e6, 2e6], "kafka": [1e6]}})
     measure = next(measure for measure in measures_for(run.sizes) if measure.id == "spark-1-count")
     assert report.row(measure, run)[2:] == [
@@ -72,7 +72,7 @@ def test_the_page_names_every_measure_every_failure_and_the_notes() -> None:
     assert page.endswith("## What holds it back\n")
 
 
-def test_a_failure_is_told_with_its_part() -> None:
+def test_a_failure_is_reported_with_its_part() -> None:
     run = results_with({})
     run.failures.append("round 2, tidelog, failover, start: it slept")
     page = report.page({"one-broker": run, "cluster": run}, "")

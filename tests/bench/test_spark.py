@@ -70,7 +70,7 @@ def test_count_that_is_wrong_is_no_figure() -> None:
         spark_workloads.count("plain", "count")(session_with(driver))
 
 
-def test_streams_are_told_by_their_steady_triggers() -> None:
+def test_streams_are_recognised_by_their_steady_triggers() -> None:
     batches = [{"rows": 100, "ms": milliseconds} for milliseconds in (900, 40, 50, 60)]
     driver = AnsweringDriver({"seconds": 9.0, "micro_batches": batches}, cores=2)
     figures = spark_workloads.stream(100, 4, "noop", "stream-100")(session_with(driver))

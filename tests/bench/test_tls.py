@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.login_costs import measure
 from bench.measures import QUICK
 from bench.page_cache import PageCache
 from bench.scenarios import Session
@@ -29,3 +30,7 @@ def test_the_client_writes_and_reads_with_tls(tmp_path: Path) -> None:
         assert set(figures) < {measure.id for measure in tls_measures(sizes)}
         transfer, _ = run_client(session, "produce", session.new_topic(), 4, 100)
         assert transfer.records == 100
+
+
+def test_costs_of_connections_are_measured_for_each_protocol() -> None:
+    assert list(measure(connections=2, warm_up=1)) == ["PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"]

@@ -1,6 +1,7 @@
 """The parts of the compatibility run that decide something: what counts as a complaint, and what the table says."""
 
 import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,6 @@ from compat import (
     command_line,
     group_tools,
     matrix,
-    run,
     same_zookeeper,
     streams,
     written_by_kafka,
@@ -19,7 +19,6 @@ from compat.matrix import Outcome
 from compat.remote import ProgramFailed, RemoteDriver, outcome_of
 from tests.clients.broker import TidelogCluster
 from tests.clients.driver import ProducerOptions, Record, Rejected
-from tools.apache_kafka import KafkaFailed, NotAvailable
 
 FINE = """\
 Dumping /data/t-0/00000000000000000000.log
@@ -53,6 +52,17 @@ def test_only_a_compacted_log_may_have_gaps() -> None:
     gaps = "Non-consecutive offsets in :/data/t-0/00000000000000000000.log\n  4 is followed by 9\n"
     assert len(written_by_tidelog.complaints(gaps)) == 2
     assert written_by_tidelog.complaints(gaps, may_have_gaps=True) == []
+
+
+def test_one_replica_of_every_partition_is_looked_at(tmp_path: Path) -> None:
+    log_dirs = [tmp_path / "one", tmp_path / "two"]
+    for log_dir, names in zip(log_dirs, (("a-0", "b-0"), ("a-0", "b-0", "c-0")), strict=True):
+        for name in names:
+            (log_dir / name).mkdir(parents=True)
+            (log_dir / name / "0.log").write_text(log_dir.name)
+    written_by_tidelog.link_one_replica_of_each(log_dirs, tmp_path / "logs")
+    found = {path.parent.name: path.read_text() for path in written_by_tidelog.files(tmp_path / "logs", ".log")}
+    assert found == {"a-0": "one", "b-0": "two", "c-0": "two"}
 
 
 def test_a_lost_and_a_changed_record_are_differences() -> None:
@@ -117,15 +127,18 @@ def test_a_topic_described_by_the_tool_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "printed",
     [
         "2               (0,13)",
         "2               orders:0,13",
         "2               4               orders:0,13     5               orders:7",
     ],
 )
-def test_partitions_of_a_member_are_read_as_each_version_prints_them(told: str) -> None:
-    assert group_tools.partitions_of_member(f"group-of-orders rdkafka-1 /127.0.0.1 rdkafka {told}", "orders") == [0, 13]
+def test_partitions_of_a_member_are_read_as_each_version_prints_them(printed: str) -> None:
+    assert group_tools.partitions_of_member(f"group-of-orders rdkafka-1 /127.0.0.1 rdkafka {printed}", "orders") == [
+        0,
+        13,
+    ]
 
 
 def test_a_member_without_partitions_has_none() -> None:
@@ -138,22 +151,6 @@ def test_whatever_goes_wrong_with_a_tool_is_its_fault() -> None:
 
     fault = command_line.fault_of(command_line.Tool("it", reject), cast("Any", None), cast("Any", None))
     assert fault == "Rejected: error 16: not the coordinator"
-
-
-def test_a_check_that_goes_wrong_is_a_complaint_and_the_others_are_made() -> None:
-    def fail() -> list[str]:
-        raise KafkaFailed("it did not stop")
-
-    found = run.run_file_checks({"one": fail, "other": list})
-    assert found == {"one": ["KafkaFailed: it did not stop"], "other": []}
-
-
-def test_a_check_that_cannot_be_made_on_this_machine_ends_the_run() -> None:
-    def miss() -> list[str]:
-        raise NotAvailable("install Java")
-
-    with pytest.raises(NotAvailable):
-        run.run_file_checks({"one": miss})
 
 
 def test_a_version_without_the_tool_is_no_failure() -> None:

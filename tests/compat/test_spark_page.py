@@ -1,6 +1,6 @@
 """What the page about compatibility says of Spark, from findings."""
 
-from compat.spark_page import REASONS, Finding, faults, replaced, section
+from compat.spark_page import REASONS, Finding, faults, section
 
 SAME = Finding("Tidelog", "batch", "assign", [])
 OTHER = Finding("Tidelog", "stream", "assign", ["tidelog gives 3 rows, kafka gives 4"])
@@ -19,7 +19,7 @@ def test_a_difference_without_a_reason_is_a_fault() -> None:
     assert faults([OTHER]) == ["Spark on Tidelog, stream, assign: tidelog gives 3 rows, kafka gives 4"]
 
 
-def test_a_difference_with_a_reason_is_told_and_is_no_fault() -> None:
+def test_a_difference_with_a_reason_is_reported_and_is_no_fault() -> None:
     title, reason = next(iter(REASONS.items()))
     meant = Finding("Tidelog", "options of a batch", title, ["tidelog says: no"])
     assert faults([meant]) == []
@@ -35,10 +35,3 @@ def test_a_reason_does_not_excuse_other_rows() -> None:
 def test_a_reason_does_not_excuse_what_does_not_differ() -> None:
     title = next(iter(REASONS))
     assert f"- {title}:" not in section([Finding("Tidelog", "options of a batch", title, [])])
-
-
-def test_only_the_section_about_spark_is_replaced() -> None:
-    page = "# Compatibility\n\n## Files\n\nyes\n\n## Spark\n\nold\n\n## Remarks\n\n- one\n"
-    assert replaced(page, "## Spark\n\nnew\n") == page.replace("old", "new")
-    assert replaced(page.replace("## Spark\n\nold\n\n", ""), "## Spark\n\nnew\n") == page.replace("old", "new")
-    assert replaced("# Compatibility\n", "## Spark\n\nnew\n") == "# Compatibility\n\n## Spark\n\nnew\n"
