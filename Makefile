@@ -15,6 +15,7 @@ SPARK ?=
 GROUPS ?=
 MOVES ?=
 FORCE ?=
+ONLY_PART ?=
 KILLS ?= 20
 ROUNDS ?= 1
 DISTURBANCES ?= 12
@@ -62,8 +63,8 @@ format: $(DEV) ## Format the code and apply safe fixes
 bench: $(DEV) ## Compare with Apache Kafka on this machine; goes on where it was interrupted (QUICK=1: under three minutes; CLUSTER=1, MOVES=1, GROUPS=1, TLS=1, SPARK=1: only these; FORCE=1: all anew)
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(FORCE),--force) $(if $(CLUSTER),--part cluster) $(if $(MOVES),--part moves) $(if $(GROUPS),--part coordinators) $(if $(TLS),--part tls) $(if $(SPARK),--part spark)
 
-compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka
-	@$(BIN)/python -m compat.run
+compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka; goes on where it was interrupted (ONLY_PART=Streams: only this)
+	@$(BIN)/python -m compat.run $(if $(ONLY_PART),--only "$(ONLY_PART)")
 
 kills: $(DEV) ## Kill drivers, executors, workers and brokers of queries under load (KILLS=20 SEED=7; ROUNDS=3: at each step thrice); each record must be there once
 	@$(BIN)/python -m tests.kills.run --rounds $(ROUNDS) --kills $(KILLS) $(if $(SEED),--seed $(SEED))

@@ -42,6 +42,14 @@ def test_the_heading_counts_the_walks() -> None:
     assert NUMBERS.index(found[1]) + 5 == len(walks)
 
 
+def test_the_table_of_layers_names_every_package_once() -> None:
+    found = re.search(r"^## Layers$(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    first_cells = re.findall(r"^\| (`.*?) \|", found[1], re.MULTILINE)
+    named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(PACKAGES - {"__init__", "__main__", "py.typed", "__pycache__"})
+
+
 def test_names_and_paths_are_found_on_the_page() -> None:
     assert len(NAMES) > 50
     assert len(PATHS) > 50

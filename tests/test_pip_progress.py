@@ -3,7 +3,7 @@
 from tools.pip_progress import main, steps
 
 
-def test_downloads_are_told_with_their_size() -> None:
+def test_downloads_are_reported_with_their_size() -> None:
     said = [
         "Collecting pyspark==4.2.0 (from -r requirements/spark.lock (line 1))\n",
         "  Downloading https://example.org/a/b/pyspark-4.2.0.tar.gz (434.2 MB)\n",

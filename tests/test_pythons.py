@@ -1,4 +1,4 @@
-"""Other versions of Python, where they are installed: a cluster, a client and the simulator run without a warning."""
+"""Other versions of Python, installed or from `tools.pythons`: a cluster, a client and the simulator, no warning."""
 
 import os
 import shutil
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tools.pythons import interpreter
 
 ROOT = Path(__file__).parent.parent
 OTHERS = [version for version in ("3.11", "3.12", "3.13", "3.14") if not sys.version.startswith(f"{version}.")]
@@ -29,10 +31,10 @@ with Cluster(brokers=3) as kafka:
 """
 
 
-def _interpreter(version: str) -> str | None:
+def _found(version: str) -> str | None:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [shutil.which(f"python{version}"), *map(str, pyenv.glob(f"{version}.*/bin/python"))]
-    for candidate in filter(None, candidates):
+    installed = [shutil.which(f"python{version}"), *map(str, pyenv.glob(f"{version}.*/bin/python"))]
+    for candidate in [*filter(None, installed), *filter(os.path.exists, [str(interpreter(version))])]:
         ended = subprocess.run([candidate, "-c", "import venv"], capture_output=True, timeout=60, check=False)
         if ended.returncode == 0:
             return candidate
@@ -57,12 +59,13 @@ def _run(*command: str | Path) -> str:
 @pytest.mark.timeout(TIME_LIMIT_S)
 @pytest.mark.parametrize("version", OTHERS)
 def test_brokers_and_client_run(version: str, tmp_path: Path) -> None:
-    interpreter = _interpreter(version)
-    if interpreter is None:
-        pytest.skip(f"Python {version} is not installed")
-    _run(interpreter, "-m", "venv", tmp_path)
+    found = _found(version)
+    if found is None:
+        pytest.skip(f"Python {version} is not installed; `python -m tools.pythons` gets it where Go is")
+    _run(found, "-m", "venv", "--without-pip", tmp_path)
     python = tmp_path / "bin" / "python"
-    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--require-hashes")
-    _run(python, *pip, "-r", ROOT / "requirements" / "runtime.lock")
+    pip = (sys.executable, "-m", "pip", "--python", python)  # some interpreters come without one
+    options = ("--quiet", "--disable-pip-version-check", "--no-compile", "--require-hashes")
+    _run(*pip, "install", *options, "-r", ROOT / "requirements" / "runtime.lock")
     assert "no invariant was violated" in _run(python, "-W", "error", "-m", "tidelog", "simulate", "--seeds", "2")
     assert _run(python, "-W", "error", "-c", CLUSTER_AND_CLIENT) == "high\n"
