@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +95,21 @@ def test_drained_broker_hosts_nothing_and_gets_its_share_back(cluster: LocalClus
     assert again == "nothing to move: the replicas are as wanted already\n"
 
 
-def begin_slow_move(cluster: LocalCluster, plan: str) -> None:
-    """A move whose command is interrupted as soon as it follows the move."""
+@contextmanager
+def slow_move(cluster: LocalCluster, plan: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that has begun a move and follows it."""
     command = [sys.executable, "-m", "tidelog", "partition", "move", "--plan", plan, "--yes", "--throttle", "1MB"]
     with subprocess.Popen(
         [*command, "--bootstrap", cluster.bootstrap], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        wait_until(lambda: status_of_moves(cluster)["state"] == "moving", "the move begins")
+        wait_until(lambda: process.poll() is not None or is_moving(cluster), "the move begins")
+        assert process.poll() is None, process.communicate()
+        yield process
+
+
+def begin_slow_move(cluster: LocalCluster, plan: str) -> None:
+    """A move whose command is interrupted as soon as it follows the move."""
+    with slow_move(cluster, plan) as process:
         assert process.stderr is not None
         assert "left" in process.stderr.readline(), "no line of progress"
         process.send_signal(signal.SIGINT)
@@ -111,14 +120,14 @@ def begin_slow_move(cluster: LocalCluster, plan: str) -> None:
 
 def cancel_while_followed(cluster: LocalCluster, plan: str) -> tuple[int, str]:
     """Exit code and last line of a command whose move is cancelled by another command."""
-    command = [sys.executable, "-m", "tidelog", "partition", "move", "--plan", plan, "--yes", "--throttle", "1MB"]
-    with subprocess.Popen(
-        [*command, "--bootstrap", cluster.bootstrap], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        wait_until(lambda: status_of_moves(cluster)["state"] == "moving", "the move begins")
+    with slow_move(cluster, plan) as process:
         good(cluster, "partition", "move", "--cancel")
-        _, told = process.communicate(timeout=TIME_LIMIT_S)
-    return process.returncode, told.splitlines()[-1]
+        _, shown = process.communicate(timeout=TIME_LIMIT_S)
+    return process.returncode, shown.splitlines()[-1]
+
+
+def is_moving(cluster: LocalCluster) -> bool:
+    return bool(status_of_moves(cluster)["state"] == "moving")
 
 
 def status_of_moves(cluster: LocalCluster) -> dict[str, Any]:
@@ -147,6 +156,17 @@ def test_interrupted_move_goes_on_and_is_cancelled_or_waited_for(cluster: LocalC
     assert hosts(cluster, BULK) == {target}
     assert "throttled" not in good(cluster, "topic", "describe", BULK) + good(cluster, "broker", "describe", "1")
     good(cluster, "topic", "delete", BULK)
+
+
+def test_status_does_not_remove_a_throttle(cluster: LocalCluster) -> None:
+    """Another command may have set it for a move that is about to begin."""
+    good(cluster, "config", "set", "broker", "1", "leader.replication.throttled.rate=1000000")
+    idle = "no partition is being moved"
+    for _ in range(2):
+        shown = good(cluster, "partition", "move", "--status")
+        assert shown == f"{idle}; a throttle is set, `tidelog partition move --wait` removes it\n"
+    assert good(cluster, "partition", "move", "--wait") == f"{idle}; removed the throttle of the last move\n"
+    assert good(cluster, "partition", "move", "--status") == f"{idle}\n"
 
 
 def test_terminal_is_asked(cluster: LocalCluster) -> None:

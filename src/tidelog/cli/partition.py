@@ -52,7 +52,9 @@ def _add_move(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--add-broker", metavar="N,...", type=_brokers_option, default=(), help="give new brokers their share"
     )
     how.add_argument("--status", action="store_true", help="show the progress of the move under way")
-    how.add_argument("--wait", action="store_true", help="show progress until the move is done")
+    how.add_argument(
+        "--wait", action="store_true", help="show progress until the move is done, and remove its throttle"
+    )
     how.add_argument("--cancel", action="store_true", help="cancel the move under way")
     parser.add_argument(
         "--by",

@@ -239,9 +239,7 @@ async def _remove_throttles(cluster: Cluster, topics: Collection[str]) -> Thrott
 
 async def _status(cluster: Cluster, survey: Survey, options: argparse.Namespace) -> None:
     if not survey.ongoing:
-        removed = await _remove_throttles(cluster, {each.topic for each in survey.partitions})
-        text = "no partition is being moved" + ("; removed the throttle of the last move" if removed.is_set else "")
-        return _print(options, text, {"state": "idle", "throttle_removed": removed.is_set})
+        return await _report_idle(cluster, survey, options)
     progress = _progress(survey)
     if options.wait:
         await _follow(cluster, progress, options)
@@ -254,6 +252,19 @@ async def _status(cluster: Cluster, survey: Survey, options: argparse.Namespace)
     throttle = await ThrottleAdmin(cluster).find({each.topic for each in survey.ongoing})
     lines = progress.lines() + (["  a throttle is set"] if throttle.is_set else [])
     return _print(options, "\n".join(lines), {"state": "moving", "is_throttled": throttle.is_set, **progress.as_json()})
+
+
+async def _report_idle(cluster: Cluster, survey: Survey, options: argparse.Namespace) -> None:
+    """--wait removes a throttle that was left behind. --status changes nothing: a move may be about to begin."""
+    topics = {each.topic for each in survey.partitions}
+    text = "no partition is being moved"
+    if options.wait:
+        removed = await _remove_throttles(cluster, topics)
+        text += "; removed the throttle of the last move" if removed.is_set else ""
+        return _print(options, text, {"state": "idle", "throttle_removed": removed.is_set})
+    throttle = await ThrottleAdmin(cluster).find(topics)
+    text += "; a throttle is set, `tidelog partition move --wait` removes it" if throttle.is_set else ""
+    return _print(options, text, {"state": "idle", "is_throttled": throttle.is_set})
 
 
 def _progress(survey: Survey) -> Progress:
