@@ -28,6 +28,8 @@ class DirectoryEntry(NamedTuple):
     is_directory: bool
     size: int
     modified_ms: int
+    is_dangling: bool = False
+    """A symbolic link that leads nowhere."""
 
 
 class DirectoryInUse(OSError):
@@ -101,7 +103,9 @@ class Disk(Protocol):
         """No error if the file is gone."""
         ...
 
-    def remove_tree(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None:
+        """Of a symbolic link, the link alone."""
+        ...
 
     def sync_directory(self, path: str) -> None: ...
 
@@ -260,7 +264,14 @@ class SystemDisk:
         entries = []
         with os.scandir(path) as found:
             for entry in found:
-                status = entry.stat()
+                try:
+                    status = entry.stat()
+                except OSError as error:
+                    if error.errno not in (errno.ENOENT, errno.ELOOP):
+                        raise
+                    if entry.is_symlink():  # otherwise it was removed meanwhile
+                        entries.append(DirectoryEntry(entry.name, False, 0, 0, is_dangling=True))
+                    continue
                 is_directory = stat.S_ISDIR(status.st_mode)
                 entries.append(
                     DirectoryEntry(entry.name, is_directory, status.st_size, status.st_mtime_ns // 1_000_000)
@@ -289,7 +300,10 @@ class SystemDisk:
 
     def remove_tree(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            if os.path.islink(path):
+                os.remove(path)
+            else:
+                shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,5 +1,6 @@
 """Startup of one log directory: its checkpoints and all its logs."""
 
+import errno
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -22,9 +23,9 @@ from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, DuplicateLog, Lo
 from tidelog.storage.partition_metadata import PARTITION_METADATA, read_topic_id
 from tidelog.storage.partition_names import (
     CLUSTER_METADATA_NAME,
-    DELETION_SUFFIX,
     STRAY_SUFFIX,
     deletion_name,
+    is_deletion_name,
     parse_future_name,
     parse_partition_name,
     stray_name,
@@ -164,7 +165,7 @@ def _partitions_in(directory: LogDirectory) -> list[TopicPartition]:
         directory.fail_while_opening(error)
         return []
     names = [entry.name for entry in entries if entry.is_directory]
-    return [partition for name in names if (partition := parse_partition_name(name)) and str(partition) == name]
+    return [partition for name in names if (partition := parse_partition_name(name))]
 
 
 def load_directory(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:
@@ -236,11 +237,13 @@ def _sort_out(
     futures: dict[TopicPartition, str] = {}
     paths_to_delete, stray_paths, useless = [], [], []
     for entry in entries:
+        topic_partition, path = parse_partition_name(entry.name), directory.file(entry.name)
+        if entry.is_dangling and topic_partition is not None:
+            raise OSError(errno.ENOENT, "the link to a log leads nowhere", path)
         if not entry.is_directory:
             continue
-        topic_partition, path = parse_partition_name(entry.name), directory.file(entry.name)
         future_of = parse_future_name(entry.name)
-        if entry.name.endswith(DELETION_SUFFIX):
+        if is_deletion_name(entry.name):
             paths_to_delete.append(directory.file(entry.name))
         elif future_of is not None:
             if futures.setdefault(future_of, path) != path:
@@ -249,7 +252,7 @@ def _sort_out(
             stray_paths.append(directory.file(entry.name))
         elif entry.name == CLUSTER_METADATA_NAME:
             logger.info("ignored directory path=%s", directory.file(entry.name))
-        elif topic_partition is None or str(topic_partition) != entry.name:
+        elif topic_partition is None:
             logger.warning("ignored directory that is not a partition path=%s", directory.file(entry.name))
         else:
             partitions.append((topic_partition, path))

@@ -1,6 +1,8 @@
 """Files of a partition's directory at startup, with cleanup of what a crash left there."""
 
+import errno
 import logging
+import re
 from dataclasses import dataclass, field
 
 from tidelog.runtime.disk import DirectoryEntry, Disk
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 _TEMPORARY_SUFFIX = ".tmp"
 _LEFTOVERS = (DELETED_SUFFIX, CLEANED_SUFFIX, _TEMPORARY_SUFFIX)
 _OFFSET_DIGITS = 20
+_OFFSET_NAME = re.compile(rf"[0-9]{{{_OFFSET_DIGITS}}}")
 
 
 @dataclass(slots=True)
@@ -60,12 +63,12 @@ def _complete_swaps(directory: LogDirectory, path: str, entries: list[DirectoryE
     disk = directory.context.disk
     sizes = {entry.name: entry.size for entry in entries}
     for name in sorted(sizes):
-        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+        if _is_named_by_offset(name, LOG_SUFFIX + SWAP_SUFFIX):
             base_offset = int(name[:_OFFSET_DIGITS])
             _remove_replaced(directory, path, base_offset, sizes)
             logger.info("completing an interrupted compaction path=%s/%s", path, name)
     for name in sizes:
-        if name.endswith(SWAP_SUFFIX):
+        if name.endswith(SWAP_SUFFIX) and _OFFSET_NAME.match(name):
             disk.rename(f"{path}/{name}", f"{path}/{name.removesuffix(SWAP_SUFFIX)}")
 
 
@@ -85,9 +88,12 @@ def _remove_replaced(directory: LogDirectory, path: str, base_offset: int, sizes
     end_offset = swap.find_end_offset()
     swap.release_resources()
     for other in sizes:
-        if other.endswith(LOG_SUFFIX) and base_offset <= int(other[:_OFFSET_DIGITS]) < max(end_offset, base_offset + 1):
+        if not _is_named_by_offset(other, LOG_SUFFIX):
+            continue
+        other_base_offset = int(other[:_OFFSET_DIGITS])
+        if base_offset <= other_base_offset < max(end_offset, base_offset + 1):
             for suffix in SEGMENT_SUFFIXES:
-                context.disk.remove(segment_path(path, int(other[:_OFFSET_DIGITS]), suffix))
+                context.disk.remove(segment_path(path, other_base_offset, suffix))
 
 
 def _list(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> PartitionFiles:
@@ -95,19 +101,33 @@ def _list(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> 
     by_name = {entry.name: entry for entry in entries}
     context = directory.context
     for name, entry in by_name.items():
-        if name.endswith(LOG_SUFFIX) and name[:_OFFSET_DIGITS].isdigit():
+        if entry.is_dangling:
+            raise OSError(errno.ENOENT, "a link in the directory of a log leads nowhere", f"{path}/{name}")
+        if _is_named_by_offset(name, LOG_SUFFIX):
             files.segments.append(_segment(directory, path, name.removesuffix(LOG_SUFFIX), by_name))
-        elif name.endswith(SNAPSHOT_SUFFIX) and name[:_OFFSET_DIGITS].isdigit():
+        elif _is_named_by_offset(name, SNAPSHOT_SUFFIX):
             files.snapshot_offsets.append(int(name[:_OFFSET_DIGITS]))
         elif name == LEADER_EPOCHS:
             files.has_leader_epochs = True
         elif name == PARTITION_METADATA:
             files.has_topic_id = True
-        elif name.endswith(SEGMENT_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in by_name:
+        elif _is_index_without_log(name, by_name):
             logger.warning("removed index without log file path=%s/%s", path, entry.name)
             context.disk.remove(f"{path}/{name}")
     files.segments.sort(key=lambda segment: segment.base_offset)
     return files
+
+
+def _is_named_by_offset(name: str, suffix: str) -> bool:
+    """Other files are foreign, as copies that somebody made: they are neither read nor removed."""
+    return name.endswith(suffix) and _OFFSET_NAME.fullmatch(name.removesuffix(suffix)) is not None
+
+
+def _is_index_without_log(name: str, by_name: dict[str, DirectoryEntry]) -> bool:
+    base_name, _, _ = name.partition(".")
+    return (
+        any(_is_named_by_offset(name, suffix) for suffix in SEGMENT_SUFFIXES) and base_name + LOG_SUFFIX not in by_name
+    )
 
 
 def _segment(directory: LogDirectory, path: str, name: str, by_name: dict[str, DirectoryEntry]) -> Segment:

@@ -1,5 +1,7 @@
 """Directory names in a log dir: partitions, future logs, pending deletions and stray logs."""
 
+import re
+
 from tidelog.types import TopicPartition
 
 DELETION_SUFFIX = "-delete"
@@ -9,6 +11,9 @@ MAX_NAME_LENGTH = 255
 
 CLUSTER_METADATA_NAME = "__cluster_metadata-0"
 """The log of a KRaft controller that once shared the directory."""
+
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_LAST_PARTITION = 2**31 - 1
 
 
 def partition_name(topic_partition: TopicPartition) -> str:
@@ -40,13 +45,25 @@ def future_name(topic_partition: TopicPartition, unique: str) -> str | None:
 
 def parse_future_name(name: str) -> TopicPartition | None:
     """None if it is not the directory name of a future log."""
-    start, dot, unique = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
-    return parse_partition_name(start) if name.endswith(FUTURE_SUFFIX) and dot and unique else None
+    return _parse_with_suffix(name, FUTURE_SUFFIX)
+
+
+def is_deletion_name(name: str) -> bool:
+    """Whether it is the directory name of a deleted partition. Others that end alike are foreign, and stay."""
+    return _parse_with_suffix(name, DELETION_SUFFIX) is not None
+
+
+def _parse_with_suffix(name: str, suffix: str) -> TopicPartition | None:
+    start, dot, unique = name.removesuffix(suffix).rpartition(".")
+    return parse_partition_name(start) if name.endswith(suffix) and dot and unique else None
 
 
 def parse_partition_name(name: str) -> TopicPartition | None:
-    """None if it is not the directory name of a partition."""
-    topic, dash, partition = name.rpartition("-")
-    if not dash or not topic or not partition.isascii() or not partition.isdigit():
+    """None if it is not the directory name of a partition, as with a topic name that no topic can have.
+
+    A name with a space, as of a copied directory, would make the checkpoints of all partitions unreadable.
+    """
+    found = _PARTITION.fullmatch(name)
+    if found is None or found[1] in (".", "..") or int(found[2]) > _LAST_PARTITION:
         return None
-    return TopicPartition(topic, int(partition))
+    return TopicPartition(found[1], int(found[2]))
