@@ -2,7 +2,17 @@ import asyncio
 
 import pytest
 
-from tests.storage.logs import EPOCH, NOW_MS, append, batch_of, end_transaction, loaded, new_log
+from tests.storage.logs import (
+    EPOCH,
+    NOW_MS,
+    ORDERS,
+    append,
+    batch_of,
+    end_transaction,
+    loaded,
+    manager_on,
+    new_log,
+)
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import (
     InvalidProducerEpoch,
@@ -12,6 +22,7 @@ from tidelog.errors import (
 )
 from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
 from tidelog.protocol.records import ControlType, EndMarker
+from tidelog.runtime.clock import ManualClock
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.storage.local_log import REMEMBERED_TAIL_BATCHES
 from tidelog.storage.log import AppendResult, Log
@@ -228,10 +239,38 @@ def test_idle_producers_are_forgotten_but_not_in_a_transaction() -> None:
     log = new_log()
     send(log, 0)
     send(log, 0, producer_id=9, transactional=True)
-    log.producers.remove_expired(NOW_MS + 999, expiration_ms=1000)
-    assert set(log.producers.by_id) == {PRODUCER, 9}
-    log.producers.remove_expired(NOW_MS + 1000, expiration_ms=1000)
+    for elapsed_ms in (500, 1499):
+        log.producers.remove_expired(elapsed_ms, expiration_ms=1000)
+        assert set(log.producers.by_id) == {PRODUCER, 9}
+    log.producers.remove_expired(1500, expiration_ms=1000)
     assert set(log.producers.by_id) == {9}
+
+
+def test_a_producer_that_goes_on_writing_does_not_expire() -> None:
+    log = new_log()
+    for number in range(10):
+        send(log, number)
+        log.producers.remove_expired(number * 1000, expiration_ms=1000)
+    assert send(log, 9).is_duplicate
+
+
+def test_a_producer_of_old_records_is_known_again_when_it_repeats_a_batch() -> None:
+    async def run() -> None:
+        clock = ManualClock(NOW_MS)
+        manager = await manager_on(MemoryDisk(), clock=clock)
+        log = manager.create(ORDERS, None, TopicSettings())
+        week_ms = 7 * 24 * 60 * 60 * 1000
+        for timestamp in (NOW_MS - week_ms, NOW_MS, -1):
+            batch = bytes(batch_of(b"v", timestamp=timestamp, producer_id=PRODUCER, producer_epoch=0, base_sequence=0))
+            log.append_as_leader(memoryview(bytearray(batch)), EPOCH)
+            clock.set_wall_clock(NOW_MS + week_ms)
+            for _ in range(3):
+                await manager.jobs.expire_producers()
+                clock.advance(manager.settings.producer_id_expiration_check_interval_ms)
+            assert log.append_as_leader(memoryview(bytearray(batch)), EPOCH).is_duplicate
+            log.truncate_fully_and_start_at(log.log_end_offset)
+
+    asyncio.run(run())
 
 
 # ---- transactions
@@ -537,7 +576,7 @@ def test_at_the_last_epoch_a_marker_may_be_of_the_guarded_transaction_itself() -
 def test_guards_that_nobody_used_are_forgotten_in_time() -> None:
     log = new_log()
     verification_of(log, 0)
-    log.producers.remove_expired(NOW_MS + 999, expiration_ms=1000)
+    log.producers.verifications.remove_older_than(NOW_MS - 1)
     assert len(log.producers.verifications) == 1
-    log.producers.remove_expired(NOW_MS + 1000, expiration_ms=1000)
+    log.producers.verifications.remove_older_than(NOW_MS)
     assert len(log.producers.verifications) == 0

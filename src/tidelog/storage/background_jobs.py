@@ -125,9 +125,10 @@ class BackgroundJobs:
                 )
 
     async def expire_producers(self) -> None:
-        now_ms = self._context.clock.now_ms()
+        now_ms, expiration_ms = self._context.clock.now_ms(), self.settings.producer_id_expiration_ms
         for log in self._online_logs():
-            log.producers.remove_expired(now_ms, self.settings.producer_id_expiration_ms)
+            log.producers.remove_expired(self._context.monotonic_ms(), expiration_ms)
+            log.producers.verifications.remove_older_than(now_ms - expiration_ms)
 
     async def delete_due_files(self) -> None:
         await self._deletions.delete_due([*self._online_logs(), *self._online_future_logs()])

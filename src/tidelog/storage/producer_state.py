@@ -59,6 +59,8 @@ class ProducerStateEntry:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "has_written",
+        "idle_since_ms",
         "last_timestamp",
         "next_sequence",
         "producer_id",
@@ -73,6 +75,9 @@ class ProducerStateEntry:
         self.last_timestamp = NO_TIMESTAMP
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.transaction_first_offset = NO_OFFSET
+        self.has_written = True
+        """Since `remove_expired` last looked."""
+        self.idle_since_ms = 0
 
     @property
     def last_sequence(self) -> int:
@@ -236,7 +241,7 @@ class ProducerStateManager:
         else:
             # A coordinator's batch has no sequence, but compaction keeps the producer's state by it.
             state.remember(BatchMetadata(NO_SEQUENCE, NO_SEQUENCE, first_offset, first_offset + delta, timestamp))
-        state.last_timestamp = timestamp
+        state.last_timestamp, state.has_written = timestamp, True
         if attributes & TRANSACTIONAL_BIT and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = first_offset
             self._open_transactions[producer_id] = first_offset
@@ -247,7 +252,7 @@ class ProducerStateManager:
         state = self._state(header.producer_id)
         state.maybe_update_epoch(header.producer_epoch)
         state.coordinator_epoch = marker.coordinator_epoch
-        state.last_timestamp = header.max_timestamp
+        state.last_timestamp, state.has_written = header.max_timestamp, True
         self.verifications.on_marker(header.producer_id, header.producer_epoch)
         first_offset = state.transaction_first_offset
         if first_offset == NO_OFFSET:
@@ -272,7 +277,7 @@ class ProducerStateManager:
         state = self._state(header.producer_id)
         if header.producer_epoch > state.epoch:
             state.maybe_update_epoch(header.producer_epoch)
-            state.last_timestamp = header.max_timestamp
+            state.last_timestamp, state.has_written = header.max_timestamp, True
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Transactions with a marker below the high watermark no longer limit the last stable offset."""
@@ -293,11 +298,17 @@ class ProducerStateManager:
         producer_id = next(iter(self._open_transactions), None)
         return None if producer_id is None else self.by_id[producer_id].last_timestamp
 
-    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+    def remove_expired(self, monotonic_ms: int, expiration_ms: int) -> None:
+        """Remove producers that have not written for so long, counted from the first call that finds them idle.
+
+        Apache Kafka compares the timestamps of their records with the clock. Records may be older than that when they
+        are written, and a clock may be set: a batch that is then sent again would be appended twice.
+        """
         for state in list(self.by_id.values()):
-            if state.transaction_first_offset == NO_OFFSET and now_ms - state.last_timestamp >= expiration_ms:
+            if state.has_written:
+                state.has_written, state.idle_since_ms = False, monotonic_ms
+            elif state.transaction_first_offset == NO_OFFSET and monotonic_ms - state.idle_since_ms >= expiration_ms:
                 del self.by_id[state.producer_id]
-        self.verifications.remove_older_than(now_ms - expiration_ms)
 
     def clear(self, end_offset: int) -> None:
         self.by_id.clear()
