@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from tidelog.protocol.record_batch import split_batches
 from tidelog.replication.partition import Partition
 from tidelog.storage.log import Log
+from tidelog.storage.log_state import LogState
 from tidelog.storage.segment import Segment
 from tidelog.types import Buffer
 
@@ -55,9 +56,9 @@ def watching_logs(listener: LogListener) -> Iterator[None]:
             _wrap_append(stack, name, written, listener, is_leader=is_leader)
         for name in ("truncate_to", "truncate_fully_and_start_at"):
             _wrap(stack, Log, name, lambda log, *_: listener.on_truncated(log))
-        _wrap(stack, Log, "raise_high_watermark", _if_moved(_unless_future(listener.on_high_watermark)))
-        for name in ("advance_log_start_offset", "delete_old_segments"):
-            _wrap(stack, Log, name, _if_moved(_unless_future(listener.on_log_start)))
+        _wrap(stack, LogState, "raise_high_watermark", _if_moved(_unless_future(listener.on_high_watermark)))
+        for owner, name in ((LogState, "advance_log_start_offset"), (Log, "delete_old_segments")):
+            _wrap(stack, owner, name, _if_moved(_unless_future(listener.on_log_start)))
         _wrap_retention(stack, listener)
         _wrap(stack, Log, "replace_segments", lambda log, *_: listener.on_compacted(log))
         _wrap_swap(stack, listener)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from tidelog.config.topic import TopicSettings
 from tidelog.storage.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.storage.log import Log, LogContents
+from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
+from tidelog.storage.log_state import LogContents
 from tidelog.storage.partition_files import PartitionFiles, tidy_and_list
 from tidelog.storage.partition_metadata import read_topic_id, write_topic_id
 from tidelog.storage.producer_snapshots import ProducerSnapshots, replay_segments

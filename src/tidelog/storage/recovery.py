@@ -215,9 +215,9 @@ def has_epochs_of(segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> b
 def confirmed_epochs_end(segments: Sequence[Segment], latest_epoch: int) -> float:
     """Base offset of the first batch whose leader epoch no batch beside it has; infinity if there is none.
 
-    For unsynced batches without a checkpoint: nothing else tells a flipped bit from a new epoch. A log with a false
-    last epoch would win an election (R42), or keep its broker from starting (R44). `latest_epoch` is that of the batch
-    before.
+    For unsynced batches without a checkpoint: nothing else distinguishes a flipped bit from a new epoch. A log with a
+    false last epoch would win an election (R42), or keep its broker from starting (R44). `latest_epoch` is that of the
+    batch before.
     """
     beginning: EpochEntry | None = None
     for segment in segments:

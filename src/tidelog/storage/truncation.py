@@ -3,43 +3,12 @@
 Steps that can fail for lack of descriptors come first, so that a shortage leaves the log unchanged.
 """
 
-from collections.abc import Callable
-from typing import Protocol
-
 from tidelog.storage.disk_errors import irreversible_change
-from tidelog.storage.flushing import LogFlusher
-from tidelog.storage.leader_epochs import LeaderEpochs
-from tidelog.storage.local_log import LocalLog
-from tidelog.storage.log_directory import LogDirectory
-from tidelog.storage.producer_snapshots import ProducerSnapshots
-from tidelog.storage.producer_state import ProducerStateManager
+from tidelog.storage.log_state import LogState
 from tidelog.storage.segment import LOG_SUFFIX
-from tidelog.types import TopicPartition
 
 
-class TruncatedLog(Protocol):
-    """The part of a log that truncation changes."""
-
-    topic_partition: TopicPartition
-    path: str
-    directory: LogDirectory
-    local: LocalLog
-    flusher: LogFlusher
-    leader_epochs: LeaderEpochs
-    producers: ProducerStateManager
-    snapshots: ProducerSnapshots
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    cleaned_until: int | None
-    on_truncated: Callable[[int], None] | None
-
-    def deletion_due_ms(self) -> int: ...
-
-    def on_producers_replaced(self) -> None: ...
-
-
-def truncate_to(log: TruncatedLog, offset: int) -> None:
+def truncate_to(log: LogState, offset: int) -> None:
     """Remove all records from `offset` on, and the whole batch that contains it."""
     kept = [segment for segment in log.local.segments if segment.base_offset <= offset]
     if not kept:
@@ -67,7 +36,7 @@ def truncate_to(log: TruncatedLog, offset: int) -> None:
         log.on_truncated(end_offset)
 
 
-def start_over_at(log: TruncatedLog, offset: int, log_start_offset: int | None = None) -> None:
+def start_over_at(log: LogState, offset: int, log_start_offset: int | None = None) -> None:
     """Continue as an empty log at `offset`. The log start may be later, inside the first batch."""
     log_start_offset = offset if log_start_offset is None else log_start_offset
     segment = log.local.prepare_new_start(offset)
@@ -89,7 +58,7 @@ def start_over_at(log: TruncatedLog, offset: int, log_start_offset: int | None =
         log.on_truncated(offset)
 
 
-def _checkpoint(log: TruncatedLog, end_offset: int, log_start_offset: int, base_offset: int) -> None:
+def _checkpoint(log: LogState, end_offset: int, log_start_offset: int, base_offset: int) -> None:
     """Lower the recovery point before the truncation: after a crash, later records must not count as flushed.
 
     A crash before the truncation only makes recovery read more than necessary.
@@ -101,7 +70,7 @@ def _checkpoint(log: TruncatedLog, end_offset: int, log_start_offset: int, base_
     )
 
 
-def _end_at(log: TruncatedLog, offset: int) -> None:
+def _end_at(log: LogState, offset: int) -> None:
     log.flusher.on_truncated(offset)
     if log.cleaned_until is not None:
         log.cleaned_until = min(log.cleaned_until, offset)
