@@ -1,4 +1,4 @@
-"""Asks Apache Kafka and Tidelog the same, in raw requests, and tells where their answers differ."""
+"""Comparison of Apache Kafka and Tidelog: the same raw requests to both, and where their answers differ."""
 
 import argparse
 import sys
@@ -156,6 +156,20 @@ def table(found: Sequence[Comparison]) -> str:
     return "".join([heading, *rows, *(["\nThe others:\n\n"] if others else []), *others])
 
 
+def print_outcome(found: Sequence[Comparison], started: float) -> int:
+    """Prints every difference that is not known, and the time since `started`. Returns the exit code."""
+    faults = [fault for one in found for fault in one.faults]
+    for fault in faults:
+        print(fault)
+    print(f"{time.monotonic() - started:.0f} s")
+    return int(bool(faults))
+
+
+def print_counts(found: Sequence[Comparison]) -> None:
+    for one in found:
+        print(f"{one.chapter}: {one.questions} questions, {one.questions - len(one.differing)} answered alike")
+
+
 INTRODUCTION = """\
 Apache Kafka {version} and Tidelog get the same raw requests, good and bad, in all versions of the protocol. Answers are
 alike if they are equal in every field except times, addresses and the wording of messages.
@@ -179,11 +193,7 @@ def main() -> int:
     else:
         found = check(titles)
     print(table(found))
-    for one in found:
-        for fault in one.faults:
-            print(fault)
-    print(f"{time.monotonic() - started:.0f} s")
-    return int(any(one.faults for one in found))
+    return print_outcome(found, started)
 
 
 if __name__ == "__main__":

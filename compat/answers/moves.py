@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from compat.answers.check import Comparison, compare
+from compat.answers.check import Comparison, compare, print_counts, print_outcome
 from compat.answers.conversation import wait_until
 from compat.answers.moving import (
     BROKER,
@@ -338,13 +338,8 @@ def main() -> int:
     options = parser.parse_args()
     started = time.monotonic()
     found = check(options.only or ())
-    for one in found:
-        print(f"{one.chapter}: {one.questions} questions, {one.questions - len(one.differing)} answered alike")
-    different = [fault for one in found for fault in one.faults]
-    for each in different:
-        print(each)
-    print(f"{time.monotonic() - started:.0f} s")
-    return int(bool(different))
+    print_counts(found)
+    return print_outcome(found, started)
 
 
 if __name__ == "__main__":

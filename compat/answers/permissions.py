@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compat.answers.check import SETTINGS, Comparison, compare, kafka_settings
+from compat.answers.check import SETTINGS, Comparison, compare, kafka_settings, print_counts, print_outcome
 from compat.answers.conversation import Conversation, Line, wait_until
 from compat.answers.login_failures import SCRAM_MODULE, ask_logins
 from compat.answers.logins import LoggedInLine, can_log_in, jaas_config
@@ -252,13 +252,8 @@ def main() -> int:
     started = time.monotonic()
     titles = options.only or ()
     found = compare_brokers(options.kafka, options.tidelog, titles) if options.kafka else check(titles)
-    for one in found:
-        print(f"{one.chapter}: {one.questions} questions, {one.questions - len(one.differing)} answered alike")
-    different = [fault for one in found for fault in one.faults]
-    for each in different:
-        print(each)
-    print(f"{time.monotonic() - started:.0f} s")
-    return int(bool(different))
+    print_counts(found)
+    return print_outcome(found, started)
 
 
 if __name__ == "__main__":

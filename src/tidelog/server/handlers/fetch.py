@@ -217,21 +217,21 @@ class DelayedFetch(DelayedReply[FetchResponse]):
         return self._available >= self._min_bytes
 
     def on_completed(self) -> None:
-        fetch = self._fetch
-        outcome: FetchResponse | Coroutine[Any, Any, FetchResponse]
+        fetch, services = self._fetch, self._fetch.reader.services
         if self._is_divided:
-            fetch.reader.services.spawn(self._resolve_later(_answer_in_slices(fetch)))
+            services.spawn(self._resolve_later(_answer_in_slices(fetch)))
             return
         _read(fetch)
-        outcome = _read_in_worker(fetch) if fetch.is_uncached else _answer(fetch)
-        if isinstance(outcome, FetchResponse):
-            self.reply.resolve(outcome)
+        if fetch.is_uncached:
+            services.spawn(self._resolve_later(_read_in_worker(fetch)))
+        elif cold := _cold_slices(fetch):
+            services.spawn(self._resolve_later(_warm(_response(fetch), cold, services)))
         else:
-            fetch.reader.services.spawn(self._resolve_later(outcome))
+            self.reply.resolve(_response(fetch))
 
-    async def _resolve_later(self, outcome: Coroutine[Any, Any, FetchResponse]) -> None:
+    async def _resolve_later(self, answering: Coroutine[Any, Any, FetchResponse]) -> None:
         try:
-            self.reply.resolve(await outcome)
+            self.reply.resolve(await answering)
         except Exception:
             connection = self._fetch.reader.context.connection
             logger.exception("connection closed: records cannot be read peer=%s", connection.peer)
@@ -240,11 +240,15 @@ class DelayedFetch(DelayedReply[FetchResponse]):
 
 def _answer(fetch: AnyFetch) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     """A worker reads what is not in the page cache first: the event loop never waits for a disk."""
-    cold = _load_small(fetch) if fetch.bytes_read <= MAX_LOADED_BYTES else fetch.slices
-    if cold:
-        cold = [part for part in cold if not part.file.is_cached(part.position, part.length)]
+    cold = _cold_slices(fetch)
     response = _response(fetch)
     return _warm(response, cold, fetch.reader.services) if cold else response
+
+
+def _cold_slices(fetch: AnyFetch) -> list[FileSlice]:
+    """Slices that are not in the page cache. Small ones that are in it are replaced by their bytes."""
+    slices = _load_small(fetch) if fetch.bytes_read <= MAX_LOADED_BYTES else fetch.slices
+    return [part for part in slices if not part.file.is_cached(part.position, part.length)]
 
 
 def _load_small(fetch: AnyFetch) -> list[FileSlice]:
