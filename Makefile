@@ -78,7 +78,7 @@ soak: $(DEV) ## Three brokers under work of all kinds for a while (MINUTES=5): m
 siege: $(DEV) ## Attack three brokers with requests and connections that nobody sends; others must not notice (ATTACK=half-frames: only this)
 	@$(BIN)/python -m tests.siege.run $(if $(ATTACK),--only $(ATTACK))
 
-simulate: $(RUNTIME) ## Run simulated clusters under faults (SEEDS=100 FIRST=1 PROCESSES=2); a seed that fails is told with the command to repeat it
+simulate: $(RUNTIME) ## Run simulated clusters under faults (SEEDS=100 FIRST=1 PROCESSES=2); a seed that fails is printed with the command to repeat it
 	@$(BIN)/tidelog simulate --seeds $(SEEDS) --first $(FIRST) --processes $(PROCESSES)
 
 docs: $(DEV) ## Generate the reference pages again, and build the documentation site (site/index.html)
