@@ -1,4 +1,4 @@
-"""Finding of the audit about a replica, with its severity."""
+"""Finding of the audit about a replica: a fault or a note."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -65,4 +65,5 @@ def offsets_text(offsets: OffsetRange) -> str:
 
 
 def offsets_are(offsets: OffsetRange) -> str:
+    """Subject and verb of a sentence: `offset 3 is`, `offsets 3 to 5 are`."""
     return f"{offsets_text(offsets)} {'is' if offsets.end - offsets.start <= 1 else 'are'}"

@@ -30,7 +30,7 @@ IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Operations whose Allow rules also allow this one. Deny rules imply nothing: who may not Read may still Describe."""
+"""Operations whose Allow rules also allow this one. Deny rules imply nothing: without Read, Describe may be allowed."""
 
 PROBE_NAME = "hardcode"
 """Resource name that Kafka's default `authorizeByResourceType` tries first."""

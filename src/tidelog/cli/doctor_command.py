@@ -59,7 +59,7 @@ def doctor(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-# The machine
+# ---- the machine
 
 
 def _machine(options: argparse.Namespace) -> MachineFacts:
@@ -144,7 +144,7 @@ def _is_taken(port: int) -> bool:
     return False
 
 
-# The cluster
+# ---- the cluster
 
 
 class _Place(NamedTuple):

@@ -15,7 +15,7 @@ from tidelog.client.routing.metadata import TopicMetadata
 from tidelog.errors import KafkaError
 from tidelog.types import TopicPartition, ids_text
 
-PATIENCE_S = 3.0
+EXPLAIN_AFTER_S = 3.0
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 
 
@@ -41,7 +41,7 @@ class Waiting:
         said = ""
         while True:
             before, was_waiting = self._producer.acknowledged_records, self._is_waiting
-            await asyncio.sleep(PATIENCE_S)
+            await asyncio.sleep(EXPLAIN_AFTER_S)
             if was_waiting and self._is_waiting and self._producer.acknowledged_records == before:
                 text = f"{await self._reason()}; gives up after {self._producer.settings.delivery_timeout_s:.0f} s"
                 if text != said:
@@ -64,8 +64,9 @@ class Waiting:
     async def _min_in_sync_replicas(self) -> int:
         if self._producer.settings.acks != ACKS_ALL:
             return 1
-        settings = (await Admin(self._cluster, timeout_s=PATIENCE_S).topic_settings(self._topic))[self._topic].configs
-        return next((int(each.value or 1) for each in settings if each.name == MIN_IN_SYNC_REPLICAS), 1)
+        described = await Admin(self._cluster, timeout_s=EXPLAIN_AFTER_S).topic_settings(self._topic)
+        configs = described[self._topic].configs
+        return next((int(each.value or 1) for each in configs if each.name == MIN_IN_SYNC_REPLICAS), 1)
 
 
 def reason_to_wait(topic: TopicMetadata, min_in_sync_replicas: int) -> str:

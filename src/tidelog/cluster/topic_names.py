@@ -1,4 +1,4 @@
-"""Validation of topic names."""
+"""Topic names: validation, and the names of internal topics."""
 
 import re
 from collections.abc import Iterable

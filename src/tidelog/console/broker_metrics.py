@@ -32,7 +32,7 @@ COUNTERS = {
 
 
 class Reading(NamedTuple):
-    """What the pages of all brokers told at one time."""
+    """The metrics pages of all brokers at one time."""
 
     counters: Mapping[str, float]
     histograms: Mapping[BrokerId, Histograms]

@@ -1,4 +1,4 @@
-"""Observer: polls the cluster, keeps its newest snapshot, timeline and samples, and tells every open page.
+"""Observer: polls the cluster, keeps its newest snapshot, timeline and samples, and notifies every open page.
 
 It works only as often as its cost allows (MAX_SHARE of a core), and rarely while no page is open.
 """
@@ -32,7 +32,7 @@ WATCHED_INTERVAL_S = 0.4
 UNWATCHED_INTERVAL_S = 5.0
 MAX_SHARE = 0.04
 MAX_QUEUED = 200
-"""Messages for a page that does not read. Above it the page is disconnected; it then connects anew."""
+"""Messages for a page that does not read. Above it the page is disconnected; it then connects again."""
 KEEP_ALIVE_S = 15.0
 SETTLING_LOOKS = 4
 """Looks without a long pause after brokers came or went: elections follow."""

@@ -72,7 +72,7 @@ def _goes_one_way(values: Sequence[float]) -> bool:
 
 
 class Rates:
-    """Counters to rates per second. A counter that fell has begun anew, and has no rate."""
+    """Counters to rates per second. A counter that fell has begun again, and has no rate."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Who may use the console: loopback, a token or a login; pages of its own origin only; changes only with `--manage`."""
+"""Access to the console: loopback, a token or a login; pages of its own origin only; changes only with `--manage`."""
 
 # Core: no clock, no I/O, no await.
 

@@ -35,9 +35,9 @@ class Sessions(Generic[T]):
         """Returns the sessions that had to end for this one: of the user, or of all, the one unused for longest."""
         ended = []
         own = [key for key, session in self._sessions.items() if session.user == user]
-        crowd = own if len(own) >= MAX_SESSIONS_OF_USER else list(self._sessions)
-        if crowd is own or len(crowd) >= MAX_SESSIONS:
-            ended.append(self._sessions.pop(min(crowd, key=lambda key: self._sessions[key].used_s)))
+        candidates = own if len(own) >= MAX_SESSIONS_OF_USER else list(self._sessions)
+        if candidates is own or len(candidates) >= MAX_SESSIONS:
+            ended.append(self._sessions.pop(min(candidates, key=lambda key: self._sessions[key].used_s)))
         self._sessions[_key(secret)] = Session(user, content, now_s)
         return ended
 

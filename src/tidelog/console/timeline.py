@@ -1,4 +1,4 @@
-"""Timeline: the events between two snapshots, in sentences, and the last of them."""
+"""Timeline: the latest events of the cluster, in sentences, found by comparing snapshots."""
 
 # Core: no clock, no I/O, no await.
 
@@ -13,7 +13,7 @@ from tidelog.types import BrokerId, TopicPartition
 MAX_EVENTS = 5_000
 MAX_AGE_MS = 3_600_000
 MAX_SINGLE_EVENTS = 12
-"""Of one kind between two snapshots; more are told in one sentence."""
+"""Of one kind between two snapshots; more are summed up in one sentence."""
 
 
 class Kind(StrEnum):

@@ -20,7 +20,7 @@ from tidelog.types import BrokerId, TopicPartition
 
 
 def move_reassigned_replicas(term: ControllerTerm, before: Mapping[TopicPartition, PartitionRegistration]) -> None:
-    """The replicas of these partitions, which were others before."""
+    """Start the added and stop the removed replicas of these partitions, compared with their registrations before."""
     added: list[Replica] = []
     removed: list[Replica] = []
     for topic_partition, earlier in before.items():
@@ -34,7 +34,7 @@ def move_reassigned_replicas(term: ControllerTerm, before: Mapping[TopicPartitio
 def _start(term: ControllerTerm, added: Iterable[Replica]) -> None:
     context = term.context
     for replica in added:
-        context.forget_replica(replica)  # it may have been about to be deleted
+        context.forget_replica(replica)  # its deletion may have been pending
         move_replicas(term, [replica], ReplicaState.NEW, "added by a reassignment")
         state = ReplicaState.ONLINE if context.is_online(replica) else ReplicaState.OFFLINE
         move_replicas(term, [replica], state, "added by a reassignment")
@@ -44,7 +44,7 @@ def _stop(term: ControllerTerm, removed: Iterable[Replica]) -> None:
     context = term.context
     for replica in removed:
         if context.partition(replica.topic_partition).version == NO_STATE_VERSION:
-            context.forget_replica(replica)  # no broker has ever got it
+            context.forget_replica(replica)  # no broker has ever hosted it
             continue
         if context.replica_states.get(replica) is not ReplicaState.OFFLINE:
             move_replicas(term, [replica], ReplicaState.OFFLINE, "removed by a reassignment")
@@ -52,14 +52,14 @@ def _stop(term: ControllerTerm, removed: Iterable[Replica]) -> None:
 
 
 def initialize_removed_replicas(term: ControllerTerm) -> None:
-    """Of a controller that has just loaded its context."""
+    """Mark removed replicas as offline after a new controller has loaded its context."""
     for topic_partition, partition in term.context.partitions():
         for broker_id in partition.removed_replicas:
             term.context.replica_states[Replica(topic_partition, broker_id)] = ReplicaState.OFFLINE
 
 
 def delete_removed_replicas(term: ControllerTerm, brokers: AbstractSet[BrokerId]) -> None:
-    """On these brokers, which are there (again)."""
+    """Delete the removed replicas on these brokers, which have registered."""
     _delete(term, term.context.removed_replicas(brokers))
 
 
@@ -83,24 +83,24 @@ def suspend_removals(term: ControllerTerm, brokers: AbstractSet[BrokerId]) -> No
 
 
 def _give_up(term: ControllerTerm, replicas: Iterable[Replica], reason: str) -> None:
-    """Until a next time."""
+    """End these deletions for now. They are repeated when the broker registers, or later if it rejected them."""
     states = term.context.replica_states
     begun = [each for each in replicas if states.get(each) is ReplicaState.DELETION_STARTED]
     move_replicas(term, begun, ReplicaState.DELETION_INELIGIBLE, reason)
     for replica in begun:
-        # Not by `move_replicas`, which would have the broker stop what it does not host any more.
+        # Not by `move_replicas`, which would also send StopReplica for a replica that the broker no longer hosts.
         states.move([replica], ReplicaState.OFFLINE, reason)
 
 
 async def on_delete_removed_replicas(term: ControllerTerm, _: DeleteRemovedReplicas) -> None:
-    """What a broker failed to delete is tried again."""
+    """Retry deletions that brokers have rejected."""
     delete_removed_replicas(term, term.context.brokers.keys())
 
 
 async def on_stop_replica_response_received(
     term: ControllerTerm, event: TopicDeletionStopReplicaResponseReceived
 ) -> str | None:
-    """Of topics that are deleted, and of replicas that reassignments have removed."""
+    """Handles responses for deleted topics, and for replicas that reassignments have removed."""
     deleted = _answered(term, event, event.deleted)
     rejected = _answered(term, event, event.rejected)
     _give_up(term, [*_answered(term, event, event.failed), *rejected], "StopReplica answered")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from tidelog.cluster import inventory as inventories_of
+from tidelog.cluster import inventory as inventory_nodes
 from tidelog.cluster import znodes
 from tidelog.cluster.image import BrokerRegistration, PartitionRegistration, Topic
 from tidelog.cluster.inventory import INVENTORIES, Inventory
@@ -76,7 +76,7 @@ async def has_foreign_controller(store: Store) -> bool:
     if node is None:
         return False
     try:
-        published = inventories_of.parts_by_broker(await store.children(INVENTORIES))
+        published = inventory_nodes.parts_by_broker(await store.children(INVENTORIES))
     except NoNode:
         published = {}
     return znodes.decode_controller(node.data) not in published
@@ -93,9 +93,9 @@ async def publish_inventory(store: Store, inventory: Inventory) -> None:
         if name.startswith(f"{inventory.broker_id}-"):
             with suppress(NoNode):
                 await store.delete(f"{INVENTORIES}/{name}")
-    parts = inventories_of.encode_inventory(inventory)
+    parts = inventory_nodes.encode_inventory(inventory)
     for index, part in enumerate(parts):
-        name = inventories_of.part_name(inventory.broker_id, index, len(parts))
+        name = inventory_nodes.part_name(inventory.broker_id, index, len(parts))
         await store.create(f"{INVENTORIES}/{name}", part, ephemeral=True)
     if inventory.logs:
         logger.warning(
@@ -163,14 +163,14 @@ async def _plan(
 
 async def _load_inventories(store: Store) -> dict[BrokerId, Inventory]:
     try:
-        names = inventories_of.parts_by_broker(await store.children(INVENTORIES))
+        names = inventory_nodes.parts_by_broker(await store.children(INVENTORIES))
     except NoNode:
         return {}
     found = {}
     for broker_id, parts in names.items():
         nodes = await store.get_many([f"{INVENTORIES}/{name}" for name in parts])
         if all(nodes):
-            found[broker_id] = inventories_of.decode_inventory([node.data for node in nodes if node is not None])
+            found[broker_id] = inventory_nodes.decode_inventory([node.data for node in nodes if node is not None])
     return found
 
 

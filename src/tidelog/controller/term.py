@@ -54,6 +54,8 @@ ChannelsFactory: TypeAlias = Callable[[], Channels]
 
 
 class ControllerTerm:
+    """Exists from the election of this broker as controller until its resignation."""
+
     def __init__(
         self,
         *,
@@ -81,7 +83,7 @@ class ControllerTerm:
         self._scheduled: set[Event] = set()
 
     def put(self, event: Event) -> None:
-        """Put the event, unless the term has ended."""
+        """Queue the event, unless the term has ended."""
         if not self.store.is_over:
             self._put_event(event)
 
@@ -99,7 +101,7 @@ class ControllerTerm:
         self.put(event)
 
     def watch(self, event: Event) -> Watch:
-        """A watch that puts the event."""
+        """A watch that queues the event."""
 
         def changed(_: WatchEvent) -> None:
             self.put(event)

@@ -76,11 +76,11 @@ class ClientQuotas:
         self.mutations: Measures[TokenBucket] = Measures(controller_windows, TokenBucket)
 
     def produced(self, user: str, client_id: str, size: int, now_s: float) -> float:
-        """Bytes of a produce request. Returns for how many seconds the client must pause."""
+        """Record the bytes of a produce request. Returns for how many seconds the client must pause."""
         return self._record(self.produce, PRODUCER_BYTE_RATE, user, client_id, size, now_s)
 
     def fetched(self, user: str, client_id: str, size: int, now_s: float) -> float:
-        """Bytes of a fetch response. Returns for how many seconds the client must pause.
+        """Record the bytes of a fetch response. Returns for how many seconds the client must pause.
 
         Unlike in Kafka the records are sent, and the pause comes after them: the rate is the same, and nothing is read
         twice.
@@ -88,19 +88,19 @@ class ClientQuotas:
         return self._record(self.fetch, CONSUMER_BYTE_RATE, user, client_id, size, now_s)
 
     def max_fetch_bytes(self, user: str, client_id: str) -> int | None:
-        """A larger response would mean a pause longer than all windows."""
+        """Limit of a response: a larger one would mean a pause longer than all windows. None without a quota."""
         quota = self.table.applied(CONSUMER_BYTE_RATE, user, client_id)
         if quota is None:
             return None
         return max(int(quota.bound * (self._windows.number - 1) * self._windows.seconds), 1)
 
     def worked(self, user: str, client_id: str, seconds: float, now_s: float) -> float:
-        """Time that the broker has worked for a client, as a percentage of one thread; at most a window of pause."""
+        """Record the time of work for a client, as a percentage of one thread. Returns at most one window."""
         throttle_s = self._record(self.request, REQUEST_PERCENTAGE, user, client_id, seconds * 100, now_s)
         return min(throttle_s, self._windows.seconds)
 
     def mutate(self, user: str, client_id: str, count: int, now_s: float, *, is_strict: bool) -> tuple[bool, float]:
-        """Partitions to create or delete: whether they are accepted, and for how many seconds the client must pause.
+        """Record partitions to create or delete. Returns whether they are accepted, and the seconds of pause.
 
         Strict: refused once the quota is exhausted. Otherwise accepted, and the client pauses (KIP-599).
         """

@@ -304,12 +304,12 @@ class Shard(Generic[M]):
 
     def _await_commit(self, responses: list[ReplyOutcome], after_commit: Sequence[AfterCommit]) -> None:
         due_s = self.context.clock.monotonic() + self.context.commit_timeout_ms() / 1000
-        following = [partial(self._follow, step) for step in after_commit]
-        self._commits.add(Uncommitted(self._written_end, responses, following, due_s))
+        steps = [partial(self._run_after_commit, step) for step in after_commit]
+        self._commits.add(Uncommitted(self._written_end, responses, steps, due_s))
         self._commits.finish(self._high_watermark)
         self._wait()
 
-    def _follow(self, step: AfterCommit) -> None:
+    def _run_after_commit(self, step: AfterCommit) -> None:
         if self.state is ShardState.ACTIVE:  # a reply may have ended the leadership
             self.perform(lambda _, effects: step(effects))
 

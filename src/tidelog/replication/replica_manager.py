@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
-    """What the broker knows about its partitions as a whole. Role changes are in `RoleChanges`."""
+    """All partitions of a broker, online or offline. `RoleChanges` gives them their roles."""
 
     def __init__(
         self,

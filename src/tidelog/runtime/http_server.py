@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 16
 """A further connection replaces one that was answered, else one of the host with the most connections: the oldest one
 whose request is not complete, else the one whose client has read nothing for the longest time."""
-PATIENCE_S = 0.05
-"""Time that each connection has to ask, or to read on, before it is replaced. Further connections wait meanwhile."""
+MIN_CONNECTION_S = 0.05
+"""Time that each connection has to send its request, or to read on, before another replaces it, which waits."""
 REQUEST_TIMEOUT_S = 5.0
 """Time for the TLS handshake and the whole request, which is a few hundred bytes."""
 RESPONSE_TIMEOUT_S = 30.0
@@ -164,7 +164,7 @@ class HttpServer:
         while len(self._slots) >= MAX_CONNECTIONS:
             exchange = self._next_to_go()
             slot = self._slots[exchange]
-            wait_s = slot.since_s + PATIENCE_S - asyncio.get_running_loop().time()
+            wait_s = slot.since_s + MIN_CONNECTION_S - asyncio.get_running_loop().time()
             if slot.phase is _Phase.CLOSING or wait_s <= 0:
                 del self._slots[exchange]
                 exchange.cancel()

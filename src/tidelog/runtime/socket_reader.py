@@ -92,7 +92,7 @@ class SocketReader:
         if self.held_bytes:
             self._report_held()
 
-    # When to read
+    # ---- when to read
 
     def _update_reader(self) -> None:
         """Add or remove the reader callback in the event loop, as the state requires."""
@@ -150,7 +150,7 @@ class SocketReader:
         if not self._is_queued:
             self._update_reader()
 
-    # Reading
+    # ---- reading
 
     def _receive(self) -> None:
         channel = self._channel

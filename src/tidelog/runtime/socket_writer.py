@@ -81,7 +81,7 @@ class SocketWriter:
         self._outgoing.clear()
         self._channel.backlog_bytes = self._channel.file_backlog_bytes = 0
 
-    # Writing
+    # ---- writing
 
     def _write(self) -> None:
         channel = self._channel
@@ -170,7 +170,7 @@ class SocketWriter:
                 return
             sent -= len(buffer)
 
-    # When to write
+    # ---- when to write
 
     def _update_writing(self) -> None:
         was_writing, self._is_writing = self._is_writing, bool(self._outgoing)

@@ -98,7 +98,7 @@ class ServerLogin:
             self.state = LoginState.HANDSHAKE
 
     def on_handshake(self, mechanism: str, version: int, now_ms: int) -> HandshakeAnswer:
-        if self.state in (LoginState.TOKENS, LoginState.TOKENS_AGAIN):  # answered, and the login has failed
+        if self.state in (LoginState.TOKENS, LoginState.TOKENS_AGAIN):  # as in Kafka, answered before the login fails
             self.state = LoginState.FAILED
             return HandshakeAnswer(IllegalSaslState.code)
         is_again = self.is_logged_in

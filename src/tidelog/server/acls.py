@@ -58,7 +58,7 @@ class Acls(ChangeNotifications):
         self._authorizer = authorizer
         self.on_changed: Callable[[], None] = lambda: None
 
-    # Reading
+    # ---- reading
 
     async def _prepare(self, store: Store) -> None:
         nodes = await store.get_many(acl_znodes.ACL_PATHS)
@@ -112,7 +112,7 @@ class Acls(ChangeNotifications):
             logger.warning("ignored malformed ACLs in store reason=%s", error)
             return self._authorizer.patterns.get(pattern, DENY_EVERYBODY)
 
-    # Writing
+    # ---- writing
 
     async def create(self, bindings: Sequence[AclBinding], author: str) -> list[KafkaError | None]:
         """One outcome per binding, in order. The rules are in effect on this broker on return."""

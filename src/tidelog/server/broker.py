@@ -78,7 +78,7 @@ class Broker:
         self._logs: LogManager | None = None
         self._parts: BrokerParts | None = None
 
-    # Starting
+    # ---- starting
 
     @classmethod
     async def start(cls, settings: BrokerSettings, seams: Seams | None = None) -> "Broker":
@@ -215,7 +215,7 @@ class Broker:
             len(replicas.offline_partitions),
         )
 
-    # Running
+    # ---- running
 
     @property
     def _wired(self) -> BrokerParts:
@@ -296,7 +296,7 @@ class Broker:
         else:
             self._services.spawn(self._membership.report_log_directory_failure())
 
-    # Stopping
+    # ---- stopping
 
     async def stop(self) -> None:
         """Controlled shutdown, then close listeners, answer pending requests and flush everything to disk."""

@@ -158,7 +158,7 @@ class Login:
     def host(self) -> str:
         return self._peer.channel.peer_host
 
-    # Requests
+    # ---- requests
 
     def handshake(self, mechanism: str, version: int) -> "SaslHandshakeResponse | Deferred[Any]":
         answer = self._core.on_handshake(mechanism, version, self._logins.clock.now_ms())
@@ -203,7 +203,7 @@ class Login:
         if core.expires_at_ms is None:
             peer.login = None
 
-    # Failures
+    # ---- failures
 
     def _late(self, response: Any) -> "Deferred[Any]":
         """The response after connection.failed.authentication.delay.ms, and then the end of the connection."""

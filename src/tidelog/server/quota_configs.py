@@ -31,7 +31,7 @@ class QuotaConfigs:
         self._store = store
         self._on_changed = on_changed
 
-    # Reading
+    # ---- reading
 
     async def load(self, store: Store, entities: Sequence[str] | None = None) -> None:
         """Read the quotas of these entities, or of all. Raises StoreError."""
@@ -61,7 +61,7 @@ class QuotaConfigs:
             self._table.replace(entity, quotas)
             logger.info("quotas changed entity=%s quotas=%s", entity, quotas)
 
-    # Writing
+    # ---- writing
 
     async def alter(
         self, entity: QuotaEntity, changes: Mapping[str, float | None], author: str, *, validate_only: bool

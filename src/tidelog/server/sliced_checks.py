@@ -1,7 +1,7 @@
 """Validation of long record batches in slices of the event loop, with decompression in a worker.
 
 One slice of all long checks runs per loop turn; the checks alternate. Only one batch at a time is held decompressed,
-so that many of them cannot fill the memory, and one more that is compressed anew as its topic wants, which may take
+so that many of them cannot fill the memory, and one more that is recompressed as its topic wants, which may take
 many seconds. Cheap ones go before costly ones: a few connections with batches of a million records do not hold up
 everybody else's.
 """
@@ -17,7 +17,7 @@ from tidelog.protocol.record_batch import read_header
 from tidelog.runtime.workers import Workers
 from tidelog.storage.validation import LongPreparation, PreparedBatch, long_preparation
 
-PATIENCE = 20
+MAX_OVERTAKING_COST = 20
 """A batch lets cheaper ones go first until they have cost this many times as much as itself."""
 
 BYTES_PER_RECORD = 64
@@ -25,7 +25,7 @@ BYTES_PER_RECORD = 64
 
 
 class CheapestFirst:
-    """A lock for one at a time. Who waits gets it by cost, and nobody waits for ever."""
+    """A lock for one at a time. The cheapest waiter gets it next, and nobody waits for ever."""
 
     def __init__(self) -> None:
         self._is_held = False
@@ -47,7 +47,7 @@ class CheapestFirst:
     async def _wait(self, cost: int) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._arrivals += 1
-        heapq.heappush(self._waiting, (self._spent + PATIENCE * cost, self._arrivals, turn))
+        heapq.heappush(self._waiting, (self._spent + MAX_OVERTAKING_COST * cost, self._arrivals, turn))
         try:
             await turn
         except asyncio.CancelledError:

@@ -27,7 +27,7 @@ from tidelog.simulation.workload import Workload, broker_settings
 
 T = TypeVar("T")
 
-PATIENCE_S = 180.0
+SETTLE_TIMEOUT_S = 180.0
 """Time in which the cluster settles after the repair: sessions, backoffs and client timeouts may follow each other."""
 CHECK_S = 0.1
 LEADER_CHECK_S = 5
@@ -168,7 +168,7 @@ class Chaos:
 
     async def _settle(self) -> None:
         now = self._cluster.clock.monotonic
-        deadline = now() + PATIENCE_S
+        deadline = now() + SETTLE_TIMEOUT_S
         while not self._is_settled():
             if now() > deadline:
                 self._report_unsettled()

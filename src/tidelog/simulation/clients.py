@@ -22,7 +22,7 @@ from tidelog.types import TopicPartition
 ClientErrors = (KafkaError, ConnectionLost, GaveUp)
 
 REQUEST_TIMEOUT_S = 5.0
-PATIENCE_S = 3600.0
+DELIVERY_TIMEOUT_S = 3600.0
 """Longer than any fault: a write that fails shows that the cluster did not recover."""
 MAX_PAUSE_MS = 200
 RECORDS_PER_BURST = 5
@@ -83,8 +83,8 @@ class Writer:
         settings = ProducerSettings(
             acks=self._acks,
             request_timeout_s=REQUEST_TIMEOUT_S,
-            delivery_timeout_s=PATIENCE_S,
-            metadata_timeout_s=PATIENCE_S,
+            delivery_timeout_s=DELIVERY_TIMEOUT_S,
+            metadata_timeout_s=DELIVERY_TIMEOUT_S,
             may_create_topics=False,
         )
         async with Producer(self._client, self._clock, settings) as producer:

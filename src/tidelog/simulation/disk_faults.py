@@ -71,7 +71,7 @@ class DiskFaults:
         if roles is None:
             return
         name, scenario = {
-            "late_election": ("whoever is elected next, late", self._untimely.elect_late),
+            "late_election": ("the next elected leader, late", self._untimely.elect_late),
             "last_standing": ("the last of three replicas", self._untimely.lose_the_last),
         }[event.kind]
         self._scene.log_applied(event, f"broker {roles.next_leader} is to lose its disk: {name}")

@@ -94,7 +94,7 @@ def topic_id_of(topic: str, data: bytes) -> Uuid:
 def replica(cluster: SimulatedCluster, broker_id: BrokerId, topic_partition: TopicPartition) -> Partition | None:
     """Replica on a broker, even a stopped one; None if there is no broker, or it does not host the partition.
 
-    None also in a failed log directory, whether the partition has been told of the failure yet or not.
+    None also in a failed log directory, even if the partition has not heard of the failure yet.
     """
     broker = cluster.machines[broker_id].broker
     if broker is None:

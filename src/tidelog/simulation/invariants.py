@@ -69,8 +69,8 @@ class Invariants:
         leader = replicas.get(stored.state.leader)
         if leader is not None and leader.is_leader and leader.leader_epoch == stored.state.leader_epoch:
             if not is_in_use(self._cluster.store_state):
-                told = f"broker {stored.state.leader} leads in epoch {leader.leader_epoch}"
-                yield f"I6 {topic_partition} {told}, and the store is not in use"
+                found = f"broker {stored.state.leader} leads in epoch {leader.leader_epoch}"
+                yield f"I6 {topic_partition} {found}, and the store is not in use"
             yield from self._of_leader(topic_partition, stored, leader)
 
     def _short_of_acknowledged(self, topic_partition: TopicPartition, stored: Stored) -> Iterator[str]:
@@ -155,7 +155,7 @@ class Invariants:
         state, replicas = stored.state, self._replicas(topic_partition, stored)
         leader = replicas.get(state.leader)
         if leader is None or leader.leader is None or leader.leader_epoch != state.leader_epoch:
-            yield f"I7 {topic_partition} has no leader in office: {state}"
+            yield f"I7 {topic_partition} has no live leader: {state}"
             return
         if set(state.in_sync_replicas) != set(state.replicas):
             yield f"I7 {topic_partition} in-sync replicas are {state.in_sync_replicas} of {state.replicas}"

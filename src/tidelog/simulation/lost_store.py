@@ -18,7 +18,8 @@ from tidelog.types import BrokerId, TopicPartition, Uuid
 
 QUIET_S = 3.0
 """Minimum time since the last change of topics or settings: brokers back up changes with a short delay."""
-NOTED = (znodes.TOPICS, "/config", "/admin")
+BACKED_UP = (znodes.TOPICS, "/config", "/admin")
+"""Nodes that brokers keep a backup of."""
 
 
 class LostStore:
@@ -33,7 +34,7 @@ class LostStore:
     def _on_written(self, session_id: int, operations: Sequence[Operation]) -> None:
         for operation in operations:
             path = operation.path
-            if not isinstance(operation, Check) and path.startswith(NOTED) and not path.endswith("/state"):
+            if not isinstance(operation, Check) and path.startswith(BACKED_UP) and not path.endswith("/state"):
                 self._changed_s = self._cluster.clock.monotonic()
 
     def may_lose(self) -> bool:
@@ -49,7 +50,7 @@ class LostStore:
         topics = {topic_partition.topic for topic_partition, _ in partitions}
         if self._is_deleted_topic_left(topics):
             return False
-        return all(self._has_noted(broker_id, members, topics) for broker_id in members) and all(
+        return all(self._has_backup(broker_id, members, topics) for broker_id in members) and all(
             self._holds(broker_id, topic_partition)
             for topic_partition, stored in partitions
             for broker_id in stored.state.replicas
@@ -79,7 +80,7 @@ class LostStore:
         with disk.observed():
             return any(disk.exists(f"{directory}/{name}") for directory in LOG_DIRECTORIES)
 
-    def _has_noted(self, broker_id: BrokerId, members: AbstractSet[BrokerId], topics: AbstractSet[str]) -> bool:
+    def _has_backup(self, broker_id: BrokerId, members: AbstractSet[BrokerId], topics: AbstractSet[str]) -> bool:
         """True if the broker has a backup of the cluster's members and topics: it may be the first one to return.
 
         A log directory without one, because it failed at the wrong time, would be taken for a new one.
@@ -88,9 +89,9 @@ class LostStore:
         with disk.observed():
             used = [directory for directory in LOG_DIRECTORIES if disk.exists(f"{directory}/{META_PROPERTIES}")]
             paths = [f"{directory}/{FILE_NAME}" for directory in used]
-            noted = [backup_of(json.loads(disk.read_file(path))) for path in paths if disk.exists(path)]
-        return len(noted) == len(used) > 0 and all(
-            each.members >= members and each.topic_configs.keys() >= topics for each in noted
+            backups = [backup_of(json.loads(disk.read_file(path))) for path in paths if disk.exists(path)]
+        return len(backups) == len(used) > 0 and all(
+            each.members >= members and each.topic_configs.keys() >= topics for each in backups
         )
 
     def lose(self) -> None:

@@ -18,7 +18,7 @@ def _is_clean(before: PartitionState, after: PartitionState) -> bool:
     """True if the leader was elected among replicas with all committed records.
 
     A partition that was created in an outage with one replica in sync, and lost it, may have committed nothing. That
-    nothing was committed is what the checks of the logs tell (I2, I4).
+    nothing was committed is what the checks of the logs find (I2, I4).
     """
     candidates = (*before.in_sync_replicas, *before.eligible_leader_replicas)
     is_first_isr = before.leader_epoch <= FIRST_LEADER_EPOCH + 1 and before.version <= FIRST_STATE_VERSION + 1

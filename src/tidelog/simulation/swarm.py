@@ -33,7 +33,7 @@ COMBINED_FAULTS = (
 FAULTS = PROCESS_FAULTS + LINK_FAULTS + STORE_FAULTS + DISK_FAULTS + CLOCK_FAULTS + COMBINED_FAULTS
 
 ALL_FAULTS = (*FAULTS, "failed_log_dir")
-"""With those that are drawn from a source of their own."""
+"""Also the one that is drawn from a random source of its own."""
 
 CONDITIONS = ("latency", "interleaved_workers", "clock_skew", "torn_writes", "lost_names", "flipped_bits")
 """Conditions of the whole run, or of its power cuts."""
@@ -70,7 +70,7 @@ THROTTLES_ONE_IN = 8
 All of these have random sources of their own, so that adding them did not change the other draws of existing seeds.
 """
 DISKS_SOURCE, THROTTLES_SOURCE = 36, 48
-"""With these sources, the seeds that find known mistakes mostly have neither: they find them as before."""
+"""Numbers of two random sources, chosen so that most seeds that find known mistakes draw neither."""
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
 """Each kind of work is in one run of this many; the seed chooses the number. Runs have few or many kinds of work."""

@@ -1,4 +1,4 @@
-"""Lease of a session: until when it is certain to live by the broker's own clock. A broker fences itself then."""
+"""Lease of a session: how long it is certainly alive, by the broker's own clock. Then the broker fences itself."""
 
 import asyncio
 from collections.abc import Callable

@@ -2,9 +2,9 @@
 
 The loop normally renews the lease itself. A long turn of the loop, with a large request or much garbage to collect,
 must not cost a broker its session and all its leaders, so the thread renews when the loop is late. It keeps pinging the
-loop, and stops renewing after `patience_s` without a response: a broker whose loop hangs still loses its session, only
-later. A stopped process stops this thread, too. The lease is counted from the time a renewal was sent, as everywhere,
-so a broker still fences itself before others can declare it dead.
+loop, and stops renewing after `loop_timeout_s` without a response: a broker whose loop hangs still loses its session,
+only later. A stopped process stops this thread, too. The lease is counted from the time a renewal was sent, as
+everywhere, so a broker still fences itself before others can declare it dead.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ class SessionKeeper:
         timeout_s: float,
         now: Callable[[], float],
         renew: Callable[[float], None],
-        patience_s: float | None = None,
+        loop_timeout_s: float | None = None,
     ) -> None:
         """`renew` takes the current time and returns when the store has renewed the session; it may raise anything."""
         self._lease = lease
         self._timeout_s = timeout_s
         self._now = now
         self._renew = renew
-        self._patience_s = timeout_s if patience_s is None else patience_s
+        self._loop_timeout_s = timeout_s if loop_timeout_s is None else loop_timeout_s
         self._loop = asyncio.get_running_loop()
         self._last_ping = now()
         self._is_ping_pending = False
@@ -50,7 +50,7 @@ class SessionKeeper:
             self._is_ping_pending = True
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._on_ping)
-        is_alive = now - self._last_ping < self._patience_s
+        is_alive = now - self._last_ping < self._loop_timeout_s
         # The loop renews several times per session timeout: half a timeout without renewal is late.
         if is_alive and self._lease.is_within(now, self._timeout_s / 2):
             try:

@@ -65,7 +65,7 @@ class DigestMd5Client:
         ).encode()
 
     def check_proof(self, message: bytes) -> None:
-        """The server knows the password too. Raises LoginRefused."""
+        """Check that the server knows the password, too. Raises LoginRefused."""
         proof = _directives(message).get("rspauth", "")
         if not self._expected_proof or not hmac.compare_digest(proof.encode(), self._expected_proof.encode()):
             raise LoginRefused("the server did not prove that it knows the password")

@@ -17,7 +17,7 @@ from tidelog.store.zookeeper_login import ZooKeeperLogin
 async def open_zookeeper_store(
     settings: BrokerSettings, clock: Clock, workers: RepeatingWorkers, randomness: Randomness
 ) -> ZooKeeperStore:
-    """Opens a new session. A JAAS file is read again for each, so that a password can be exchanged."""
+    """Opens a new session. A JAAS file is read again for each, so that a password can be changed."""
     assert settings.zookeeper_connect is not None
     tls = settings.zookeeper_tls
     make_context = None if tls is None else partial(client_context, tls)

@@ -46,7 +46,7 @@ class Cluster(FaultControls):
         self._host: Host | None = None
         self._addresses: list[str] = []
 
-    # Life
+    # ---- life
 
     def open(self) -> "Cluster":
         """Start all brokers; on return they accept requests."""
@@ -95,7 +95,7 @@ class Cluster(FaultControls):
         """Empty the cluster: all brokers run, without records, on the same addresses. Clients are disconnected."""
         self._call("reset")
 
-    # Use
+    # ---- use
 
     @property
     def bootstrap_servers(self) -> str:
@@ -108,7 +108,7 @@ class Cluster(FaultControls):
         """Time of the brokers."""
         return ClusterClock(self)
 
-    # Requests
+    # ---- requests
 
     def on(
         self,
@@ -137,7 +137,7 @@ class Cluster(FaultControls):
         found: list[RecordedRequest] = self._call("script.requests", name, from_brokers=from_brokers)
         return found
 
-    # Contents
+    # ---- contents
 
     def topic(self, name: str) -> TopicView:
         """Records of a topic."""
@@ -158,7 +158,7 @@ class Cluster(FaultControls):
         found: list[OpenTransaction] = self._call("view.transactions")
         return found
 
-    # Internals
+    # ---- internals
 
     def _require_open(self) -> Host:
         if self._host is None:

@@ -134,7 +134,7 @@ def _fill_without_counterpart(response: Struct, version: int, error: type[KafkaE
         return
 
 
-# Fields
+# ---- fields
 
 
 def _arrays_with_errors(struct: Struct | type[Struct], version: int) -> list[Field]:

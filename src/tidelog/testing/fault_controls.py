@@ -24,7 +24,7 @@ class FaultControls(ABC):
         found: list[int] = self._call("machines.running")
         return found
 
-    # Brokers
+    # ---- brokers
 
     def kill(self, broker_id: int) -> None:
         """End a broker as `kill -9` does. The others notice at once."""
@@ -63,12 +63,12 @@ class FaultControls(ABC):
             raise ClusterError(f"broker {broker_id} is not paused")
         self._call("faults.resume", broker_id)
 
-    # Connections
+    # ---- connections
 
     def cut(self, broker_id: int, other: OtherEnd = None) -> None:
         """Lose everything that is sent between a broker and another one, all clients, or the coordination store.
 
-        Without `other`: from all of them. Connections stay open; requests run into their time-outs.
+        Without `other`: between the broker and all of them. Connections stay open; requests run into their time-outs.
         """
         self._check_exists(broker_id)
         for peer in self._peers(broker_id, other):
@@ -98,7 +98,7 @@ class FaultControls(ABC):
             raise ClusterError(f"other= is the id of a broker, 'clients' or 'store', not {other!r}")
         return [CLIENTS] if other == "clients" else []
 
-    # Disks
+    # ---- disks
 
     def slow_disk(self, broker_id: int, seconds: float) -> None:
         """Everything that reads or writes records on this broker takes `seconds` longer; 0: as before."""
@@ -120,7 +120,7 @@ class FaultControls(ABC):
         self._check_exists(broker_id)
         self._call("faults.lose_disk", broker_id)
 
-    # Internals
+    # ---- internals
 
     def _check_exists(self, broker_id: int) -> None:
         if not 1 <= broker_id <= self.brokers:

@@ -111,7 +111,7 @@ class Machines:
         is_known = bool(machine.sessions) and machine.sessions[-1] in self.store_state.sessions
         return machine.broker is not None and not machine.is_paused and is_known
 
-    # Starting
+    # ---- starting
 
     async def open(self) -> None:
         """Start all brokers on empty disks."""
@@ -189,7 +189,7 @@ class Machines:
         )
         return machine.seams
 
-    # Stopping
+    # ---- stopping
 
     async def stop(self, broker_id: BrokerId) -> None:
         """Controlled shutdown, as on SIGTERM."""

@@ -21,7 +21,7 @@ ErrorFunction: TypeAlias = Callable[[RecordedRequest], "str | int | None"]
 
 @dataclass(frozen=True, slots=True)
 class RequestFilter:
-    """Requests of one API that are about all of this; None: anything."""
+    """Requests of one API that match all these fields; None matches anything."""
 
     api: str
     topic: str | None = None
@@ -57,7 +57,7 @@ class RequestFilter:
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """What happens to requests that match."""
+    """Action for requests that match a filter."""
 
     rule_id: int
     filter: RequestFilter
@@ -76,7 +76,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What happens to one request."""
+    """Action for one request."""
 
     rule: Rule
     error: type[KafkaError] | None = None
@@ -102,7 +102,7 @@ class RequestScript:
         self._recorded.clear()
         self.mistakes.clear()
 
-    # Rules
+    # ---- rules
 
     def add(
         self,
@@ -130,7 +130,7 @@ class RequestScript:
         return 0 if rule is None else rule.hits
 
     def judge(self, request: RecordedRequest) -> Verdict | None:
-        """What happens to this request, which is recorded; None: it is served."""
+        """Record the request. Returns the action for it; None: it is served."""
         verdict = next(self._verdicts(request), None)
         if verdict is not None:
             verdict.rule.hits += 1
@@ -161,7 +161,7 @@ class RequestScript:
     def has_rules_for(self, api: str) -> bool:
         return any(rule.filter.api == api and not rule.is_used_up for rule in self._rules.values())
 
-    # Record
+    # ---- record
 
     def requests(self, api: str | None, *, from_brokers: bool) -> list[RecordedRequest]:
         """In the order of arrival."""

@@ -121,7 +121,7 @@ class ScriptedRoute(Route):
             body=as_plain(request, self.version),
         )
 
-    # Late requests
+    # ---- late requests
 
     def _start_later(
         self, frame: bytearray, position: int, context: RequestContext, verdict: Verdict | None, delay_s: float
@@ -158,7 +158,7 @@ class ScriptedRoute(Route):
             begin()
         return answer
 
-    # What happens to a request
+    # ---- what happens to a request
 
     def _perform(self, request: Request, context: RequestContext, verdict: Verdict | None) -> Outcome:
         if verdict is None or verdict.rule.kind == "delay":
@@ -219,7 +219,7 @@ def _with_topic_errors(response: MetadataResponse, verdict: Verdict, error: type
     return response
 
 
-# Requests that fail in part
+# ---- requests that fail in part
 
 
 def _with_session(request: FetchRequest, context: RequestContext) -> FetchRequest:

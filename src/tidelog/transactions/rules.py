@@ -1,4 +1,4 @@
-"""Producer id and epoch checks of transaction requests, as in Kafka 4.3: one transactional id, one request."""
+"""Checks of producer id and epoch in transaction requests, as in Kafka 4.3."""
 
 # Core: no clock, no I/O, no await.
 

@@ -52,7 +52,7 @@ async def move(cluster: Cluster, options: argparse.Namespace) -> None:
     return await _carry_out(cluster, moves, options)
 
 
-# Plan
+# ---- plan
 
 
 def _plan(survey: Survey, options: argparse.Namespace) -> Plan:
@@ -131,7 +131,7 @@ def _is_confirmed(options: argparse.Namespace) -> bool:
     return False
 
 
-# Carry out
+# ---- carry out
 
 
 async def _carry_out(cluster: Cluster, moves: list[Move], options: argparse.Namespace) -> None:
@@ -234,7 +234,7 @@ async def _remove_throttles(cluster: Cluster, topics: Collection[str]) -> Thrott
     return found
 
 
-# Status and cancel
+# ---- status and cancel
 
 
 async def _status(cluster: Cluster, survey: Survey, options: argparse.Namespace) -> None:

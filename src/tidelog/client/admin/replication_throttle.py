@@ -124,7 +124,7 @@ class ThrottleAdmin:
         ]
 
     async def _wait_until_applied(self, broker_id: BrokerId, topics: Mapping[str, Mapping[str, str]]) -> None:
-        """Until the broker itself tells these settings of the topics."""
+        """Until the broker itself returns these settings of the topics."""
         keys = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
         request = DescribeConfigsRequest(
             resources=[

@@ -57,7 +57,7 @@ class Admin:
         self._cluster = None
         await self._stack.aclose()
 
-    # Topics
+    # ---- topics
 
     async def create_topic(
         self,
@@ -117,7 +117,7 @@ class Admin:
 
         await retried(self._open.attempts(f"changing settings of topic {name}", self._timeout_s), attempt)
 
-    # Groups
+    # ---- groups
 
     async def list_groups(self) -> list[str]:
         """Ids of all groups, sorted."""
@@ -144,14 +144,14 @@ class Admin:
         """Raises NonEmptyGroup if it has members."""
         await self._groups.delete(group_id)
 
-    # Cluster
+    # ---- cluster
 
     async def describe_cluster(self) -> ClusterInfo:
         found = await self._admin.describe_cluster()
         brokers = {key: Broker(key, *each.address, each.rack) for key, each in found.brokers.items()}
         return ClusterInfo(found.cluster_id, found.controller_id, brokers)
 
-    # Internals
+    # ---- internals
 
     @property
     def _open(self) -> Cluster:

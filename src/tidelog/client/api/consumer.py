@@ -150,7 +150,7 @@ class Consumer:
             self._buffer.clear()
             await self._stack.__aexit__(None if error is None else type(error), error, None)
 
-    # Reading
+    # ---- reading
 
     def __aiter__(self) -> "Consumer":
         return self
@@ -194,7 +194,7 @@ class Consumer:
                 await self.commit()
         return await self._open.poll(timeout_s)
 
-    # Positions
+    # ---- positions
 
     @property
     def positions(self) -> dict[TopicPartition, int]:

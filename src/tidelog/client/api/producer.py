@@ -133,7 +133,7 @@ class Producer:
         """Wait until everything is acknowledged. Raises the first failure since the last flush."""
         await self._open.flush()
 
-    # Transactions
+    # ---- transactions
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:

@@ -25,8 +25,10 @@ T = TypeVar("T")
 
 END = -1
 BEGINNING = -2
+"""Instead of a timestamp."""
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
+"""Replica ids of readers that are no brokers."""
 
 
 class OffsetAt(NamedTuple):

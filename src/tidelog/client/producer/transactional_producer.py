@@ -28,6 +28,7 @@ from tidelog.types import NO_PRODUCER_ID, TopicPartition
 
 LAST_EXPLICIT_END = 4
 LAST_EXPLICIT_OFFSETS = 4
+"""Last versions of EndTxn and TxnOffsetCommit for producers that add partitions and groups themselves (KIP-890)."""
 DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 

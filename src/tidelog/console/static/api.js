@@ -1,4 +1,4 @@
-// Requests to the console's own server, and the state of the cluster as its stream of events tells it.
+// Requests to the console's own server, and the state of the cluster from its stream of events.
 
 import { h, toast } from "./dom.js";
 

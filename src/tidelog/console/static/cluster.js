@@ -178,7 +178,7 @@ export function clusterView(main, { query, signal }) {
   }
 
   function drawHelp() {
-    fill(side, h("h2", {}, "Click on a replica"), h("p", { class: "quiet" }, "It tells how far behind it is, why it is out of sync, since when, and what would bring it back."),
+    fill(side, h("h2", {}, "Click on a replica"), h("p", { class: "quiet" }, "It shows how far behind it is, why it is out of sync, since when, and what would bring it back."),
       about.local && about.manage ? h("div", {}, h("h2", {}, "Try a failover"), h("div", { class: "bar" }, cluster.brokers.slice(0, 12).map((each) => brokerButton(each)))) : null);
   }
 

@@ -38,6 +38,6 @@ function open(title, text, fields, action, work, danger) {
   });
 }
 
-// Both tell whether it was done.
+// Both return whether it was done.
 export const ask = (title, text, fields, action, work) => open(title, text, fields, action, work, false);
 export const confirm = (title, text, action, work) => open(title, text, [], action, work, true);

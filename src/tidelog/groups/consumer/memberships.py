@@ -34,7 +34,7 @@ from tidelog.types import uuid_text
 logger = logging.getLogger(__name__)
 
 LEAVES = "it leaves"
-"""Reason of a member that goes by itself, which is no news."""
+"""Reason of a member that leaves by itself; logged for debugging only."""
 
 
 class Memberships:
@@ -77,7 +77,7 @@ class Memberships:
             raise GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {limit} members.")
 
     def check_bytes(self, group: ConsumerGroup, member: Member) -> None:
-        """What an assignment and an expression add counts when they are stored: the next member is refused then."""
+        """Raises CoordinatorNotAvailable. Assignments and regular expressions count once they are stored."""
         self._counts.check_member_bytes(group.bytes_added_by(member))
 
     def joining(

@@ -114,7 +114,7 @@ def _wanted(start: Start, key: TopicPartition, end: int, log: LogFacts) -> int:
 
 
 def may_leave_out(start: Mapping[TopicPartition, int], log: LogFacts, *, is_declared: bool) -> Offsets:
-    """Partitions with older records that the table may have rows of: records still there, or deleted since.
+    """Partitions in which the table may have rows of records before `start`, in the log or deleted from it.
 
     A table whose first run started where the source declares has no rows of records before that.
     """

@@ -1,4 +1,4 @@
-"""`format("tidelog-table")`: exactly-once tables as a streaming sink of Spark, in `pyspark_tidelog_table`."""
+"""`format("tidelog-table")`: exactly-once tables as a sink of Spark streams, found by `pyspark_tidelog_table`."""
 
 from typing import TYPE_CHECKING
 

@@ -27,7 +27,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16()
 
 
-# Always behind a header of version 0, and of version 0 itself if the request is of an unknown one (KIP-511).
+# Its header always has version 0. A request of an unknown version is answered with version 0 (KIP-511).
 class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

@@ -18,7 +18,7 @@ from tidelog.types import NO_OFFSET, TopicPartition
 PROFILES, EVENTS = "profiles", "events"
 KEYS = 12
 MAX_PAUSE_MS = 150
-PATIENCE_S = 4.0
+TIMEOUT_S = 4.0
 INTERNAL_TOPICS = (GROUP_TOPIC, TRANSACTION_TOPIC)
 CLEANED_SOON = {"segment.ms": "1500", "min.cleanable.dirty.ratio": "0.01"}
 RETENTIONS = (
@@ -103,7 +103,7 @@ class Compaction(Work):
                 await alter_settings(self._client, topic, CLEANED_SOON)
         (place,) = await self._topic()
         settings = ProducerSettings(
-            request_timeout_s=1.0, delivery_timeout_s=PATIENCE_S, metadata_timeout_s=PATIENCE_S, may_create_topics=False
+            request_timeout_s=1.0, delivery_timeout_s=TIMEOUT_S, metadata_timeout_s=TIMEOUT_S, may_create_topics=False
         )
         while not is_over():
             with suppress(*ClientErrors):

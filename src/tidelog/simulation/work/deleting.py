@@ -16,7 +16,7 @@ PARTITIONS = 2
 WRITERS = 2
 MAX_LIFE_MS = 10_000
 MAX_PAUSE_MS = 100
-PATIENCE_S = 3.0
+TIMEOUT_S = 3.0
 
 
 class Generations:
@@ -126,8 +126,8 @@ class RecreatedTopic(Work):
     async def _write(self, number: int, is_over: Callable[[], bool]) -> None:
         settings = ProducerSettings(
             request_timeout_s=1.0,
-            delivery_timeout_s=PATIENCE_S,
-            metadata_timeout_s=PATIENCE_S,
+            delivery_timeout_s=TIMEOUT_S,
+            metadata_timeout_s=TIMEOUT_S,
             may_create_topics=False,
         )
         while not is_over():

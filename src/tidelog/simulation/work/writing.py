@@ -32,7 +32,7 @@ from tidelog.types import TopicPartition
 ORDERS = "orders"
 MAX_PAUSE_MS = 200
 RECORDS_PER_BURST = 4
-MAX_PATIENCE_MS = 4000
+MAX_DELIVERY_TIMEOUT_MS = 4000
 MAX_SESSION_MS = 15_000
 CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP)
 ONE_SHOT_TIMEOUTS_MS = (50, 500, 5000)
@@ -134,10 +134,10 @@ class ImpatientWrites(WorkOnOrders):
                 await self.pace(MAX_PAUSE_MS)
 
     async def _session(self, partitions: Sequence[TopicPartition], is_over: Callable[[], bool]) -> None:
-        patience_s = 0.1 + self.randomness.below(MAX_PATIENCE_MS) / 1000
+        delivery_timeout_s = 0.1 + self.randomness.below(MAX_DELIVERY_TIMEOUT_MS) / 1000
         settings = ProducerSettings(
-            request_timeout_s=max(patience_s / 2, 0.2),
-            delivery_timeout_s=patience_s,
+            request_timeout_s=max(delivery_timeout_s / 2, 0.2),
+            delivery_timeout_s=delivery_timeout_s,
             metadata_timeout_s=5.0,
             may_create_topics=False,
             compression=self.one_of(CODECS),

@@ -126,14 +126,14 @@ class ForkServer:
             if pid == 0:
                 return
             code = os.waitstatus_to_exitcode(status)
-            self._tell(self._children.pop(pid), code if code >= 0 else 128 - code, is_last=True)
+            self._send(self._children.pop(pid), code if code >= 0 else 128 - code, is_last=True)
 
     def _kill(self, pid: int) -> None:
         self._children.pop(pid).close()
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
-    def _tell(self, connection: socket.socket, number: int, *, is_last: bool) -> None:
+    def _send(self, connection: socket.socket, number: int, *, is_last: bool) -> None:
         with suppress(OSError):  # a client that has gone needs no answer
             connection.sendall(number.to_bytes(NUMBER_BYTES, "big", signed=True))
         if is_last:
@@ -159,7 +159,7 @@ class ForkServer:
             return request
         close_all(request.files)
         self._children[pid] = connection
-        self._tell(connection, pid, is_last=False)
+        self._send(connection, pid, is_last=False)
         return None
 
     def _forget(self) -> None:
