@@ -1,4 +1,4 @@
-"""What the console costs, and how soon it shows a failover: `python -m bench.console_costs [TRIALS]`.
+"""Costs of the console, and how soon it shows a failover: `python -m bench.console_costs [TRIALS]`.
 
 Failover: the leader of a partition is killed with SIGKILL while a page is open in Chromium. Measured are the time until
 another broker names the new leader, and the time from then until the page has drawn it.
@@ -56,7 +56,7 @@ FIRST_TRIALS = 5
 TIME_LIMIT_MS = 60_000
 ROW = '[data-partition="orders-0"]'
 
-# The page notes when the row of the partition was drawn anew: no round trip of the test is in the figure.
+# The page notes when the row of the partition was redrawn: no round trip of the test is in the figure.
 WATCH = """([row, leader]) => {
   window.shownAt = null;
   const trial = window.trial = (window.trial ?? 0) + 1;

@@ -1,4 +1,4 @@
-"""What pages of messages cost in a large topic: `python -m bench.console_reading [MILLIONS OF RECORDS]`.
+"""Costs of pages of messages in a large topic: `python -m bench.console_reading [MILLIONS OF RECORDS]`.
 
 A topic with one partition is filled; then the console is asked for pages of 100 records at several places, and for the
 bars of volume. Printed are the time of each answer, and what was fetched for it.

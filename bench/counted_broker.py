@@ -30,7 +30,7 @@ def install(profile: cProfile.Profile, path: Path) -> None:
         profile.disable()
         unfinished = path.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(counts(profile)))
-        unfinished.rename(path)  # whoever waits for the file finds all of it
+        unfinished.rename(path)  # a reader finds the whole file or none
         profile.clear()
 
     signal.signal(signal.SIGUSR1, lambda *_: profile.enable())

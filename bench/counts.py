@@ -1,4 +1,4 @@
-"""What brokers do for each request, counted: function calls, system calls and wake-ups.
+"""Work of brokers for each request, counted: function calls, system calls and wake-ups.
 
 Unlike times these hardly depend on the machine or on other work on it, so that two commits can be compared on a busy
 one: `python -m bench.counts`, and the same with `--checkout` for another commit. System calls need strace.
@@ -28,7 +28,7 @@ WAKE_UP = "epoll_wait"
 
 
 class CountFailed(Exception):
-    """A broker or strace did not tell what it had counted."""
+    """A broker or strace did not report what it had counted."""
 
 
 def parse_system_calls(summary: str) -> dict[str, int]:

@@ -66,7 +66,7 @@ def record(graph: FlameGraph, cpu_limit_s: float) -> Node:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FLAME_GRAPHS)}; all unless told")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FLAME_GRAPHS)}; by default all")
     parser.add_argument("--cpu-seconds", type=float, default=8.0, help="of samples (8)")
     options = parser.parse_args()
     if unknown := set(options.names) - set(FLAME_GRAPHS):

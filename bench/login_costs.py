@@ -1,4 +1,4 @@
-"""What a connection costs a broker: `python -m bench.login_costs [CONNECTIONS]`.
+"""Costs of a connection for a broker: `python -m bench.login_costs [CONNECTIONS]`.
 
 CPU time of the broker for one connection that asks for the API versions and ends: without protection, with a login by
 SCRAM-SHA-512, with TLS 1.3, and with both. Keys are derived by clients, and by brokers when a password is set, never at

@@ -1,4 +1,4 @@
-"""What a measure is, and how much work goes into one: the tables of measures are made of these."""
+"""Measures, and how much work goes into one: the tables of measures are made of these."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -136,7 +136,7 @@ class Measure:
     percent: float = 50
     """Which percentile of its samples the figure is."""
     bytes_each: int = 0
-    """Of what is counted per second, if MB/s are to be told besides."""
+    """Of what is counted per second, if MB/s are shown besides."""
 
 
 def at_most(limit: float, of: str = "", of_title: str = "") -> Goal:

@@ -1,7 +1,7 @@
-"""Whether a throttled move harms producers beside it: latencies before, while and after it, several runs of each.
+"""Latencies of producers beside a throttled move: before, while and after it, several runs of each.
 
 `python -m bench.move_latency --first` lets brokers and client go before all other work of the machine (as root, on
-Linux): on a busy machine latencies tell otherwise how long the processes wait for a core. In memory (`--directory
+Linux): on a busy machine latencies would otherwise show how long the processes wait for a core. In memory (`--directory
 /dev/shm`) they do not wait for a disk either.
 """
 

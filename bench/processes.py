@@ -1,4 +1,4 @@
-"""What the operating system knows about processes: their CPU time and their memory."""
+"""CPU time and memory of processes, from the operating system."""
 
 import os
 import time

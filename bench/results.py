@@ -1,4 +1,4 @@
-"""What a benchmark run leaves behind: a JSON file with every sample and the machine it came from."""
+"""Results of a benchmark run: a JSON file with every sample and the machine it came from."""
 
 import json
 import os

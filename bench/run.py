@@ -116,7 +116,7 @@ def _run_and_keep(
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare Tidelog with Apache Kafka on this machine.")
     parser.add_argument("--quick", action="store_true", help="one round with small sizes, under three minutes")
-    parser.add_argument("--rounds", type=int, help="three unless told otherwise")
+    parser.add_argument("--rounds", type=int, help="by default three")
     parser.add_argument("--part", choices=tuple(PARTS), help="only this part")
     parser.add_argument("--peers", default=",".join(TITLES), help="which brokers, separated by commas")
     parser.add_argument("--scenarios", default="", help="only these scenarios, separated by commas")
@@ -191,7 +191,7 @@ def finish(run: Results) -> None:
     missed = [measure.title for measure in report.measures_of(run) if report.verdict(measure, run) == "**missed**"]
     print(f"goals missed: {', '.join(missed) or 'none'}")
     if run.name == "quick":
-        print("(a quick run tells that everything works, and orders of magnitude; the goals are meant for a full run)")
+        print("(a quick run shows that everything works, and orders of magnitude; the goals are meant for a full run)")
     print(f"wrote {run.save().relative_to(report.REPOSITORY)}")
     if run.name in (FULL, *PARTS):
         report.write()

@@ -47,7 +47,7 @@ class Sampler:
         lines = [f"{';'.join(map(name_of, stack))} {count}\n" for stack, count in self._stacks.items()]
         unfinished = path.with_suffix(".unfinished")
         unfinished.write_text("".join(lines))
-        unfinished.rename(path)  # whoever waits for the file finds all of it
+        unfinished.rename(path)  # a reader finds the whole file or none
         self._stacks.clear()
 
 

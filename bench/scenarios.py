@@ -1,4 +1,4 @@
-"""What a scenario is: steps on one fresh peer, driven through a session that runs the client programs."""
+"""Scenario: steps on one fresh peer, driven through a session that runs the client programs."""
 
 import json
 import os

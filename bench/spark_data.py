@@ -1,4 +1,4 @@
-"""What Spark reads: topics of the same records for both formats, filled once and over raw sockets."""
+"""Input of Spark: topics of the same records for both formats, filled once and over raw sockets."""
 
 import json
 from collections.abc import Sequence

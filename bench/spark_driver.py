@@ -1,4 +1,4 @@
-"""A Spark driver: a process of its own, told what to do line by line on its standard input, in JSON, and answering so.
+"""A Spark driver: a process of its own that takes commands as lines of JSON on its standard input, and answers so.
 
 Nothing here depends on the format but its name, and the way to read few columns: see `read`.
 """
@@ -216,7 +216,7 @@ def main() -> None:
             question = json.loads(line)
             try:
                 response = getattr(driver, question["do"])(question)
-            except Exception as error:  # noqa: BLE001 - told to whoever asked
+            except Exception as error:  # noqa: BLE001 - the answer has it
                 response = {"error": str(error).strip() or repr(error)}
             print(json.dumps(response), file=responses)
     spark.stop()

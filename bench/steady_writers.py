@@ -1,4 +1,4 @@
-"""Producers that write one small record after the other with their client's defaults, and tell what was acknowledged.
+"""Producers that write one small record after the other with their client's defaults, and report what was acknowledged.
 
 librdkafka runs in this process, the Java client and franz-go as programs of their own (`bench/steady`), which print a
 line for each acknowledged record.

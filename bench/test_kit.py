@@ -71,7 +71,7 @@ class TidelogProcessKit(TidelogKit):
 
 
 class MockKit(Kit):
-    """librdkafka's mock lives in a client, whose metadata tells its addresses."""
+    """librdkafka's mock lives in a client, whose metadata has its addresses."""
 
     def open(self, brokers: int) -> str:
         from confluent_kafka import Producer

@@ -157,14 +157,14 @@ def killed(cluster: TidelogCluster, broker_id: int) -> Iterator[None]:
 def alters_configs(box: ToolBox, cluster: TidelogCluster) -> None:
     of_topic = ("--entity-type", "topics", "--entity-name", box.topic)
     box.configs("--alter", *of_topic, "--add-config", "retention.ms=123456,cleanup.policy=[compact,delete]")
-    wait_until(lambda: "retention.ms=123456" in box.configs("--describe", *of_topic), "it is told")
+    wait_until(lambda: "retention.ms=123456" in box.configs("--describe", *of_topic), "it is described")
     box.configs("--alter", *of_topic, "--delete-config", "retention.ms,cleanup.policy")
-    wait_until(lambda: "retention.ms" not in box.configs("--describe", *of_topic), "it is no longer told")
+    wait_until(lambda: "retention.ms" not in box.configs("--describe", *of_topic), "it is no longer described")
     entities = [("--entity-name", str(broker_id)) for broker_id in cluster.brokers]
     for number, entity in enumerate([*entities, ("--entity-default",)]):
         of_broker = ("--entity-type", "brokers", *entity)
         box.configs("--alter", *of_broker, "--add-config", f"log.retention.ms={700_000 + number}")
-        wait_until(lambda of=of_broker, n=number: f"={700_000 + n} " in box.configs("--describe", *of), "it is told")  # type: ignore[misc]
+        wait_until(lambda of=of_broker, n=number: f"={700_000 + n} " in box.configs("--describe", *of), "it is set")  # type: ignore[misc]
         box.configs("--alter", *of_broker, "--delete-config", "log.retention.ms")
     assert "broker.id=2" in box.configs("--describe", "--entity-type", "brokers", "--entity-name", "2", "--all")
 
@@ -304,7 +304,7 @@ def aborts_a_hanging_transaction(box: ToolBox, cluster: TidelogCluster) -> None:
 
 
 def transactions(box: ToolBox, *arguments: str) -> str:
-    """The tool wants to know the broker before it is told what to do."""
+    """The tool needs the address of the broker before any other argument."""
     where = ("--bootstrap-server", box.bootstrap)
     return box.run("TransactionsCommand", *where, *arguments, at_bootstrap=False)
 
@@ -348,7 +348,7 @@ def lists_api_versions(box: ToolBox, cluster: TidelogCluster) -> None:
 
 
 @tool("kafka-cluster cluster-id")
-def tells_the_cluster_id(box: ToolBox, cluster: TidelogCluster) -> None:
+def prints_the_cluster_id(box: ToolBox, cluster: TidelogCluster) -> None:
     assert re.search(r"Cluster ID: \S{22}\n", box.run("ClusterTool", "cluster-id"))
 
 

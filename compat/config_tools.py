@@ -29,7 +29,7 @@ REJECTED = (
 
 
 def entities(cluster: TidelogCluster) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Arguments that name a broker or all of them, and the source that is told of its settings."""
+    """Arguments that name a broker or all of them, and the source that describes its settings."""
     for broker_id in cluster.brokers:
         yield ("--entity-type", "brokers", "--entity-name", str(broker_id)), "DYNAMIC_BROKER_CONFIG"
     yield ("--entity-type", "brokers", "--entity-default"), "DYNAMIC_DEFAULT_BROKER_CONFIG"
@@ -40,10 +40,10 @@ def alters_dynamic_settings(box: ToolBox, cluster: TidelogCluster) -> None:
     for entity, source in entities(cluster):
         wanted = [f"{name}={value}" for name, value in {**POOLS, **RATES}.items()]
         box.configs("--alter", *entity, "--add-config", ",".join(wanted))
-        told = [f"{each} sensitive=false synonyms={{{source}:{each}" for each in wanted]
-        wait_until(lambda e=entity, t=told: all(each in box.configs("--describe", *e) for each in t), "all are told")  # type: ignore[misc]
+        expected = [f"{each} sensitive=false synonyms={{{source}:{each}" for each in wanted]
+        wait_until(lambda e=entity, t=expected: all(each in box.configs("--describe", *e) for each in t), "all are set")  # type: ignore[misc]
         box.configs("--alter", *entity, "--delete-config", ",".join([*POOLS, *RATES]))
-        wait_until(lambda e=entity: "threads" not in box.configs("--describe", *e), "none is told")  # type: ignore[misc]
+        wait_until(lambda e=entity: "threads" not in box.configs("--describe", *e), "none is set")  # type: ignore[misc]
 
 
 @tool("kafka-configs of lists of throttled replicas")
@@ -51,10 +51,10 @@ def alters_lists_of_throttled_replicas(box: ToolBox, cluster: TidelogCluster) ->
     of_topic = ("--entity-type", "topics", "--entity-name", box.topic)
     lists = [f"{name}=[{value}]" for name, value in LISTS.items()]
     box.configs("--alter", *of_topic, "--add-config", ",".join(lists))
-    told = [f"{name}={value} " for name, value in LISTS.items()]
-    wait_until(lambda: all(each in box.configs("--describe", *of_topic) for each in told), "they are told")
+    expected = [f"{name}={value} " for name, value in LISTS.items()]
+    wait_until(lambda: all(each in box.configs("--describe", *of_topic) for each in expected), "they are described")
     box.configs("--alter", *of_topic, "--delete-config", ",".join(LISTS))
-    wait_until(lambda: "throttled" not in box.configs("--describe", *of_topic), "they are no longer told")
+    wait_until(lambda: "throttled" not in box.configs("--describe", *of_topic), "they are no longer described")
 
 
 @tool("kafka-configs refuses what cannot change or is out of bounds, in Kafka's words")
@@ -87,13 +87,13 @@ def alters_quotas(box: ToolBox, cluster: TidelogCluster) -> None:
     for entity, quotas in QUOTAS.items():
         wanted = [f"{name}={value}" for name, value in quotas.items()]
         box.configs("--alter", *entity, "--add-config", ",".join(wanted))
-        told = [f"{name}={value}" for name, value in quotas.items()]
-        wait_until(partial(_tells, box, entity, told, len(told)), "all are told")
+        expected = [f"{name}={value}" for name, value in quotas.items()]
+        wait_until(partial(_describes, box, entity, expected, len(expected)), "all are set")
     for entity, quotas in QUOTAS.items():
         box.configs("--alter", *entity, "--delete-config", ",".join(quotas))
-        wait_until(partial(_tells, box, entity, list(quotas), 0), "none is told")
+        wait_until(partial(_describes, box, entity, list(quotas), 0), "none is set")
 
 
-def _tells(box: ToolBox, entity: tuple[str, ...], words: list[str], count: int) -> bool:
+def _describes(box: ToolBox, entity: tuple[str, ...], words: list[str], count: int) -> bool:
     printed = box.configs("--describe", *entity)
     return sum(each in printed for each in words) == count

@@ -61,7 +61,7 @@ class Fillers:
         self._writers[1].abort()
 
 
-def told(bootstrap: str, groups: Sequence[str]) -> dict[str, Any]:
+def transcript_of(bootstrap: str, groups: Sequence[str]) -> dict[str, Any]:
     """What a coordinator says of all groups and transactions."""
     talk = Conversation(bootstrap)
     try:
@@ -119,7 +119,7 @@ def check(version: str, end: Callable[[ApacheKafka], None]) -> list[str]:
             fillers.fill_groups(version)
             fillers.fill_transactions()
             wait_until(lambda: is_ended(kafka.bootstrap), "the transactions have ended")
-            theirs = told(kafka.bootstrap, groups)
+            theirs = transcript_of(kafka.bootstrap, groups)
             end(kafka)
         finally:
             kafka.kill()
@@ -132,7 +132,7 @@ def take_over(directory: Path, settings: dict[str, str], theirs: dict[str, Any],
     broker.start()
     try:
         wait_until(lambda: is_loaded(broker.bootstrap), "the coordinators are loaded")
-        ours = told(broker.bootstrap, groups)
+        ours = transcript_of(broker.bootstrap, groups)
         found = [
             f"{question}: {fault}" for question in theirs for fault in differences(theirs[question], ours.get(question))
         ]

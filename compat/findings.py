@@ -1,7 +1,7 @@
-"""What one part of the compatibility run has found, and how findings are kept: with the commit that they belong to.
+"""Findings of one part of the compatibility run, kept with the commit that they belong to.
 
 A whole run takes an hour or more. One that was interrupted goes on where it stopped; a part that failed is repeated,
-and the page tells how often. Findings of two commits never stand on one page.
+and the page says how often. Findings of two commits never stand on one page.
 """
 
 import hashlib

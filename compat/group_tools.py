@@ -1,4 +1,4 @@
-"""Kafka's own command line tools for groups: what they tell of members and offsets, and what they change."""
+"""Kafka's own command line tools for groups: what they show of members and offsets, and what they change."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def readers(box: ToolBox, name: str, *, is_assigned_by_broker: bool = False) -> 
 
 
 def partitions_of_member(line: str, topic: str) -> list[int]:
-    """As 3.9 prints them, without the topic, or 4.3, which may tell after it what the member should have."""
+    """As 3.9 prints them, without the topic, or 4.3, which may add what the member should have."""
     match = re.search(rf"(?:{topic}:|\()([\d,]+)", line)
     return [int(partition) for partition in match[1].split(",")] if match else []
 
@@ -141,7 +141,7 @@ def configures_groups(box: ToolBox, cluster: TidelogCluster) -> None:
     """A group that nobody has joined yet, of a name that no file could have."""
     of_group = ("--group", f"{box.topic}/any name")
     box.configs("--alter", *of_group, "--add-config", "consumer.session.timeout.ms=60000")
-    wait_until(lambda: "timeout.ms=60000" in box.configs("--describe", "--entity-type", "groups"), "it is told")
+    wait_until(lambda: "timeout.ms=60000" in box.configs("--describe", "--entity-type", "groups"), "it is described")
     every = box.configs("--describe", *of_group, "--all")
     assert "DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000" in every, every
     rejected = outcome_of(lambda: box.configs("--alter", *of_group, "--add-config", "consumer.session.timeout.ms=1"))

@@ -61,8 +61,8 @@ def log_in(box: ToolBox, directory: Path, certificate: Certificate) -> None:
     user = ("--entity-type", "users", "--entity-name", "alice")
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         box.configs(*admin, *user, "--alter", "--add-config", f"{mechanism}=[iterations=8192,password=sesame]")
-    told = box.configs(*admin, *user, "--describe")
-    assert "SCRAM-SHA-256=iterations=8192" in told, told
+    described = box.configs(*admin, *user, "--describe")
+    assert "SCRAM-SHA-256=iterations=8192" in described, described
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         alice = _client_file(directory, certificate, mechanism, mechanism, SCRAM.format("sesame"))
         topic = f"t-{mechanism}"

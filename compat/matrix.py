@@ -95,8 +95,8 @@ def table(outcomes: Iterable[Outcome]) -> str:
 
 def remarks(outcomes: Iterable[Outcome]) -> str:
     """Why something fails, was not run or is not offered for a reason of its own."""
-    told = [outcome for outcome in outcomes if outcome.detail and outcome.verdict in ("fails", "not run")]
-    return "".join(f"- {one.client}, {one.feature}: {one.verdict}: {one.detail}\n" for one in told)
+    explained = [outcome for outcome in outcomes if outcome.detail and outcome.verdict in ("fails", "not run")]
+    return "".join(f"- {one.client}, {one.feature}: {one.verdict}: {one.detail}\n" for one in explained)
 
 
 def has_failed(outcomes: Iterable[Outcome]) -> bool:

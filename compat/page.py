@@ -52,8 +52,8 @@ def sections(found: Findings) -> list[str]:
         parts.append(spark_page.section(found.on_spark))
     if limits := limits_of(FOREIGN_CLIENTS):
         parts.append(f"## Remarks\n\n{limits}")
-    if told := matrix.remarks(found.outcomes) + "".join(f"- {fault}\n" for fault in found.faults()):
-        parts.append(f"## What failed or was not run\n\n{told}")
+    if failures := matrix.remarks(found.outcomes) + "".join(f"- {fault}\n" for fault in found.faults()):
+        parts.append(f"## What failed or was not run\n\n{failures}")
     return parts
 
 

@@ -29,7 +29,7 @@ Shapes = dict[str, frozenset[str]]
 
 
 class Trio:
-    """Where three brokers live, whoever they are."""
+    """Ports and directories of three brokers, of Kafka or of Tidelog."""
 
     def __init__(self, directory: Path, zookeeper: str) -> None:
         self.zookeeper = zookeeper

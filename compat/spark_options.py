@@ -111,8 +111,10 @@ def differences(peers: Peers, question: Question) -> list[str]:
     ours, theirs = peers.ask(OURS, question), peers.ask(THEIRS, question)
     if ours == theirs or (isinstance(ours, Rejected) and isinstance(theirs, Rejected)):
         return []
-    return [_tell(OURS, ours), _tell(THEIRS, theirs)]
+    return [_describe(OURS, ours), _describe(THEIRS, theirs)]
 
 
-def _tell(form: str, told: Answer | Rejected) -> str:
-    return f"{form} says: {told.reason}" if isinstance(told, Rejected) else f"{form} gives {told.row_count} rows"
+def _describe(form: str, outcome: Answer | Rejected) -> str:
+    return (
+        f"{form} says: {outcome.reason}" if isinstance(outcome, Rejected) else f"{form} gives {outcome.row_count} rows"
+    )

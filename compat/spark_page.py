@@ -1,4 +1,4 @@
-"""What the page about compatibility says of Spark."""
+"""Part about Spark of the page about compatibility."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Asks `format("tidelog")` and Spark's own `format("kafka")` the same, and tells where their answers differ."""
+"""Comparison of `format("tidelog")` and Spark's own `format("kafka")`: the same questions, and where answers differ."""
 
 import re
 import shutil
@@ -99,21 +99,21 @@ class Peers:
         ours, theirs = (self.ask(form, question) for form in FORMATS)
         if isinstance(ours, Rejected) or isinstance(theirs, Rejected):
             return [
-                f"{form} says: {told.reason}"
-                for form, told in ((OURS, ours), (THEIRS, theirs))
-                if isinstance(told, Rejected)
+                f"{form} says: {outcome.reason}"
+                for form, outcome in ((OURS, ours), (THEIRS, theirs))
+                if isinstance(outcome, Rejected)
             ]
         if ours == theirs:
             return [] if ours.row_count else ["there were no rows to compare"]
-        return self._tell(question, ours, theirs)
+        return self._differences(question, ours, theirs)
 
-    def _tell(self, question: Question, ours: Answer, theirs: Answer) -> list[str]:
+    def _differences(self, question: Question, ours: Answer, theirs: Answer) -> list[str]:
         if ours.schema != theirs.schema:
             return [f"{OURS} has the schema {ours.schema}, {THEIRS} has {theirs.schema}"]
         mine, other = (self.rows(form, question).persist() for form in FORMATS)
-        told = [f"{OURS} gives {ours.row_count} rows, {THEIRS} gives {theirs.row_count}"]
-        told += [f"only {OURS}: {row}" for row in mine.exceptAll(other).take(EXAMPLES)]
-        return told + [f"only {THEIRS}: {row}" for row in other.exceptAll(mine).take(EXAMPLES)]
+        lines = [f"{OURS} gives {ours.row_count} rows, {THEIRS} gives {theirs.row_count}"]
+        lines += [f"only {OURS}: {row}" for row in mine.exceptAll(other).take(EXAMPLES)]
+        return lines + [f"only {THEIRS}: {row}" for row in other.exceptAll(mine).take(EXAMPLES)]
 
 
 def answer(frame: "DataFrame") -> Answer:

@@ -1,4 +1,4 @@
-"""What both formats are asked to read."""
+"""Reads that both formats are asked for."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

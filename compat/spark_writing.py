@@ -113,20 +113,22 @@ def differences(peers: Peers, number: int, writing: Writing) -> list[str]:
     if isinstance(ours, Rejected) and isinstance(theirs, Rejected):
         return [f"both refuse it: {ours.reason}"] if writing.must_work else []
     rejections = [
-        f"{form} says: {told.reason}" for form, told in ((OURS, ours), (THEIRS, theirs)) if isinstance(told, Rejected)
+        f"{form} says: {outcome.reason}"
+        for form, outcome in ((OURS, ours), (THEIRS, theirs))
+        if isinstance(outcome, Rejected)
     ]
     if rejections or isinstance(ours, Rejected) or isinstance(theirs, Rejected):
         return rejections
-    return tell(ours, theirs, ROWS)
+    return differences_of(ours, theirs, ROWS)
 
 
-def tell(one: Written, other: Written, expected: int, names: tuple[str, str] = (OURS, THEIRS)) -> list[str]:
+def differences_of(one: Written, other: Written, expected: int, names: tuple[str, str] = (OURS, THEIRS)) -> list[str]:
     if one == other:
         return [] if one.total() == expected else [f"there are {one.total()} records instead of {expected}"]
-    told = [f"{name} has {found.total()} records" for name, found in zip(names, (one, other), strict=True)]
+    lines = [f"{name} has {found.total()} records" for name, found in zip(names, (one, other), strict=True)]
     for name, more in zip(names, (one - other, other - one), strict=True):
-        told += [f"only {name}: {record}" for record in itertools.islice(more, 3)]
-    return told
+        lines += [f"only {name}: {record}" for record in itertools.islice(more, 3)]
+    return lines
 
 
 # -- streams
@@ -161,7 +163,7 @@ def copy_differences(peers: Peers, topic: str) -> list[str]:
     expected: Written = Counter(
         (partition_of(record.key()), record.key(), record.value(), _headers(record)) for record in sent
     )
-    return tell(written(peers, topic), expected, len(sent), ("the copy", "the original"))
+    return differences_of(written(peers, topic), expected, len(sent), ("the copy", "the original"))
 
 
 def partition_of(key: bytes | None) -> int | None:

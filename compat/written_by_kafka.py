@@ -129,9 +129,9 @@ def differences(before: Mapping[Any, list[Fields]], after: Mapping[Any, list[Fie
     found = []
     for place, records in before.items():
         if records != after[place]:
-            told = f"{len(records)} records written, {len(after[place])} read"
+            counts = f"{len(records)} records written, {len(after[place])} read"
             first = next((pair for pair in zip(records, after[place], strict=False) if pair[0] != pair[1]), None)
-            found.append(f"{place}: {told}" + (f", first difference at offset {first[0][0]}" if first else ""))
+            found.append(f"{place}: {counts}" + (f", first difference at offset {first[0][0]}" if first else ""))
     return found
 
 

@@ -147,9 +147,9 @@ def complaints(output: str, *, may_have_gaps: bool = False) -> list[str]:
     found = []
     for line in output.splitlines():
         # What records hold is no complaint.
-        told = line.partition(" payload: ")[0].partition(" key: ")[0]
-        is_gap = GAPS.search(told) or GAP_LINE.match(line)
-        if (is_gap and not may_have_gaps) or (COMPLAINT.search(told) and not is_gap):
+        header = line.partition(" payload: ")[0].partition(" key: ")[0]
+        is_gap = GAPS.search(header) or GAP_LINE.match(line)
+        if (is_gap and not may_have_gaps) or (COMPLAINT.search(header) and not is_gap):
             found.append(line.strip())
     return found
 

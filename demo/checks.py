@@ -1,4 +1,4 @@
-"""What must hold at the end of the tour. No I/O: what was written and what was found go in, verdicts come out."""
+"""Checks at the end of the tour. No I/O: what was written and what was found go in, verdicts come out."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ class Facts:
     dead_letters: int
     """Different events in the dead-letter topic."""
     totals: Mapping[str, Totals]
-    """By product, as last told by the topic."""
+    """By product, from the last records of the topic."""
     leader_before: int
     leader_after: int | None
     audit_exit_code: int

@@ -65,7 +65,7 @@ class Cluster:
             if all(set(found["isr"]) == set(found["replicas"]) for found in partitions):
                 return time.monotonic() - began_s
             time.sleep(LOOK_S)
-        raise CommandFailed(f"not all replicas were in sync within {IN_SYNC_LIMIT_S:.0f} s; `tidelog status` told why")
+        raise CommandFailed(f"not all replicas were in sync within {IN_SYNC_LIMIT_S:.0f} s; `tidelog status` says why")
 
     def _leaderships(self, topic: str) -> Iterator[Leadership]:
         for found in self._status()["partitions"]:
@@ -73,7 +73,7 @@ class Cluster:
                 yield Leadership(topic, found["partition"], found["leader"], found["high_watermark"] or 0)
 
     def _status(self) -> Any:
-        return self._commands.ask("status", good_codes=(0, 1, 2))  # the code tells its health
+        return self._commands.ask("status", good_codes=(0, 1, 2))  # the code is its health
 
 
 @contextmanager

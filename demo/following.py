@@ -1,4 +1,4 @@
-"""How the pipeline of the tour goes, as it tells about itself."""
+"""Progress of the tour's pipeline, from the status that it writes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +19,11 @@ class Progress(NamedTuple):
         return max(0, acknowledged - min(self.positions.values(), default=0))
 
 
-def progress_of(told: Mapping[str, Any], table: str, topic: str) -> Progress:
-    queries = told.get("queries", ())
+def progress_of(status: Mapping[str, Any], table: str, topic: str) -> Progress:
+    queries = status.get("queries", ())
     return Progress(
         rows=sum(query["rows_out"] for query in queries if query["name"] == table),
-        dead_letters=told.get("dead_letters", 0),
+        dead_letters=status.get("dead_letters", 0),
         positions={query["name"]: _position(query["lags"], topic) for query in queries},
     )
 

@@ -1,4 +1,4 @@
-"""How the tour speaks: headings with the time, short explanations, commands as one would type them, tables."""
+"""Narrator of the tour: headings with the time, short explanations, commands as one would type them, tables."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ INDENT = "   "
 BOLD, DIM, RED, GREEN, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 
-class Teller:
+class Narrator:
     def __init__(self, output: TextIO = sys.stdout) -> None:
         self._output = output
         self._began = time.monotonic()

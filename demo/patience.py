@@ -1,4 +1,4 @@
-"""How long the tour waits: longer on a machine that has much else to do."""
+"""Time limits of the tour: longer on a machine that has much else to do."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What became of the orders: the table, the totals and the dead letters, read back with the libraries users have."""
+"""Results of the tour: the table, the totals and the dead letters, read back with the libraries users have."""
 
 import asyncio
 import json
@@ -63,8 +63,8 @@ def latest_totals(records: Iterable[ConsumedRecord]) -> dict[str, Totals]:
     """The last record of each product counts; all of a product are in one partition, in order."""
     latest: dict[str, Totals] = {}
     for record in records:
-        told = json.loads(record.value or b"{}", parse_float=Decimal)
-        latest[told["product"]] = Totals(told["orders"], told["pieces"], Decimal(told["revenue"]))
+        value = json.loads(record.value or b"{}", parse_float=Decimal)
+        latest[value["product"]] = Totals(value["orders"], value["pieces"], Decimal(value["revenue"]))
     return latest
 
 

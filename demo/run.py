@@ -10,8 +10,8 @@ from pathlib import Path
 from types import FrameType
 
 from demo.commands import CommandFailed
+from demo.narrator import Narrator
 from demo.reading import ReadingFailed
-from demo.telling import Teller
 from demo.tour import Plan, Tour
 from demo.writing import WritingFailed
 from tools.ports import NoFreePorts
@@ -24,37 +24,39 @@ KEPT = ("shop.toml", "table", "pipeline.txt", "audit.html", "audit.json", "summa
 
 def main() -> int:
     plan = _plan()
-    tell = Teller()
+    narrator = Narrator()
     _listen()
-    tell.text("Tidelog: a tour of about a minute and a half. Ctrl-C ends it, and nothing is left running.")
+    narrator.text("Tidelog: a tour of about a minute and a half. Ctrl-C ends it, and nothing is left running.")
     try:
-        holds = _run(plan, tell)
+        holds = _run(plan, narrator)
     except KeyboardInterrupt:
-        tell.text("Broken off; nothing is left running.")
+        narrator.text("Broken off; nothing is left running.")
         return INTERRUPTED
     except (CommandFailed, NoFreePorts, ReadingFailed, WritingFailed) as error:
-        tell.heading("The tour could not go on")
-        tell.text(str(error))
-        tell.text(f"The logs are in {os.path.relpath(plan.output / 'logs')}.")
+        narrator.heading("The tour could not go on")
+        narrator.text(str(error))
+        narrator.text(f"The logs are in {os.path.relpath(plan.output / 'logs')}.")
         return 1
-    _tell_the_end(plan, tell, holds)
+    _print_end(plan, narrator, holds)
     return 0 if holds else 1
 
 
-def _run(plan: Plan, tell: Teller) -> bool:
+def _run(plan: Plan, narrator: Narrator) -> bool:
     with ExitStack() as stack:
         place = tempfile.TemporaryDirectory(prefix="tidelog-demo-", ignore_cleanup_errors=True)
         directory = Path(stack.enter_context(place))
         _make_room(plan.output)
-        tour = Tour(plan, directory, tell, stack)
+        tour = Tour(plan, directory, narrator, stack)
         stack.callback(tour.keep_logs)
         return tour.run()
 
 
-def _tell_the_end(plan: Plan, tell: Teller, holds: bool) -> None:
+def _print_end(plan: Plan, narrator: Narrator, holds: bool) -> None:
     outcome = "Everything held" if holds else "Something did not hold"
-    tell.text("")
-    tell.text(f"{outcome}, in {tell.elapsed_s:.0f} s. No process is left, and the brokers' data is deleted. Kept:")
+    narrator.text("")
+    narrator.text(
+        f"{outcome}, in {narrator.elapsed_s:.0f} s. No process is left, and the brokers' data is deleted. Kept:"
+    )
     shown = os.path.relpath(plan.output)
     for name, what in (
         ("audit.html", "the audit's report, for a browser"),
@@ -63,7 +65,7 @@ def _tell_the_end(plan: Plan, tell: Teller, holds: bool) -> None:
         ("shop.toml", "the pipeline"),
         ("logs", "what brokers and pipeline logged; docs/failover.md reads such logs"),
     ):
-        tell.to_paste([f"{f'{shown}/{name}':<32}  {what}"])
+        narrator.to_paste([f"{f'{shown}/{name}':<32}  {what}"])
 
 
 def _make_room(output: Path) -> None:

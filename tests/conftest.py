@@ -1,4 +1,4 @@
-"""What all tests share: fixtures, and how they are divided among processes."""
+"""Common parts of all tests: fixtures, and how tests are divided among processes."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""What tests of Spark share: one session for all of them, and one broker."""
+"""Common parts of tests of Spark: one session for all of them, and one broker."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +54,7 @@ def running_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tidelog
 
 @pytest.fixture
 def new_topic(running_broker: TidelogProcess, request: pytest.FixtureRequest) -> TopicMaker:
-    """Makes a topic named after the test, and tells its name."""
+    """Creates a topic named after the test. Returns its name."""
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": running_broker.bootstrap})

@@ -1,4 +1,4 @@
-"""`make spark` tells what it downloads."""
+"""`make spark` shows what it downloads."""
 
 from tools.pip_progress import main, steps
 

@@ -28,7 +28,7 @@ def test_a_table_without_a_row_for_every_state_is_refused() -> None:
         TransitionTable({Lamp.OFF: {Lamp.ON}, Lamp.ON: {Lamp.OFF}})
 
 
-def test_an_illegal_transition_tells_the_last_ones_newest_first() -> None:
+def test_an_illegal_transition_lists_the_last_ones_newest_first() -> None:
     history = History()
     state = Lamp.OFF
     for number in range(HISTORY_LIMIT + 3):

@@ -117,7 +117,7 @@ def fetch_artefacts(
 
 
 def _move_unless_there(source: Path, target: Path) -> None:
-    """Another process may have fetched the same meanwhile: whoever comes first wins."""
+    """Another process may have fetched the same meanwhile: the first one wins."""
     try:
         source.rename(target)
     except OSError:

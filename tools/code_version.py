@@ -1,4 +1,4 @@
-"""Which code a figure or a finding belongs to."""
+"""Version of the code that a figure or a finding belongs to."""
 
 import hashlib
 import subprocess

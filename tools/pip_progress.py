@@ -16,7 +16,7 @@ CLEAR = "\r\x1b[K"
 
 
 def steps(lines: Iterable[str]) -> Iterator[str]:
-    """What is worth telling of pip's output."""
+    """The lines of pip's output that are worth showing."""
     for line in lines:
         text = line.strip()
         if found := DOWNLOADING.match(text):

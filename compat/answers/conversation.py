@@ -111,7 +111,7 @@ class Conversation:
         self._names: dict[Any, str] = {}
         self.heard: dict[str, tuple[Any, int]] = {}
         self.first_epoch = 1
-        """Which one new consumer groups begin with: told as 1."""
+        """Which one new consumer groups begin with: shown as 1."""
         self.main = self.line("client")
 
     def line(self, client_id: str) -> Line:
@@ -124,11 +124,11 @@ class Conversation:
             line.close()
 
     def name(self, value: Any, name: str) -> None:
-        """From now on `value` is told by this name: an id that every broker draws anew."""
+        """From now on `value` is shown by this name: an id that every broker draws itself."""
         self._names[value] = f"<{name}>"
 
     def fresh(self, name: str) -> str:
-        """A name that nobody has used, told as `name`."""
+        """A name that nobody has used, shown as `name`."""
         drawn = f"{name}-{time.time_ns():x}"
         self.name(drawn, name)
         return drawn

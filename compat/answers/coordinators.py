@@ -1,4 +1,4 @@
-"""Who coordinates what, and how groups are listed, described and deleted."""
+"""Coordinators: who coordinates what, and how groups are listed, described and deleted."""
 
 from compat.answers.conversation import Conversation, chapter, wait_until
 from compat.answers.requests import heartbeat, join, leave, offset_commit, sync
@@ -30,7 +30,7 @@ def find_coordinators(talk: Conversation, key_type: int, *keys: str) -> None:
 
 
 def _has_loaded(talk: Conversation, key_type: int, keys: list[str]) -> bool:
-    """Whoever is found may still have to learn that it is the coordinator, and load what its topic has."""
+    """The broker that is found may still have to learn that it is the coordinator, and load its partition."""
     found: list[int] = []
     if key_type == GROUP:
         groups = talk.ask_quietly(DescribeGroupsRequest(groups=keys), 5, DescribeGroupsResponse)

@@ -28,7 +28,7 @@ INT64 = (-(2**63), 2**63 - 1)
 ODD_NAMES = ("a b", "ü/ö", "a\0b", "..", "%", "a:b", "\n", "x" * 300, "x" * 32_000)
 
 
-def told(name: str) -> str:
+def shown(name: str) -> str:
     return f"{name[:8]!r} of {len(name)}"
 
 
@@ -45,13 +45,13 @@ def classic_groups(talk: Conversation) -> None:
 
     for name in ODD_NAMES:
         group = talk.fresh("group") + name
-        member = joined(f"join group {told(name)}", group)
-        talk.ask(f"sync group {told(name)}", sync(group, 1, member, {member: b"x"}, "i"), 5)
-        talk.ask(f"commit to group {told(name)}", offset_commit(group, {(topic, 0): 1}, 1, member, "i"), 9)
-        talk.ask(f"what group {told(name)} is like", DescribeGroupsRequest(groups=[group]), 5)
-        talk.ask(f"leave group {told(name)}", leave(group, (member, "i"), (member, "i")), 5)
-        talk.ask(f"delete group {told(name)}", DeleteGroupsRequest(groups_names=[group, group]), 2)
-        joined(f"join as instance {told(name)}", talk.fresh("group"), instance_id=name)
+        member = joined(f"join group {shown(name)}", group)
+        talk.ask(f"sync group {shown(name)}", sync(group, 1, member, {member: b"x"}, "i"), 5)
+        talk.ask(f"commit to group {shown(name)}", offset_commit(group, {(topic, 0): 1}, 1, member, "i"), 9)
+        talk.ask(f"what group {shown(name)} is like", DescribeGroupsRequest(groups=[group]), 5)
+        talk.ask(f"leave group {shown(name)}", leave(group, (member, "i"), (member, "i")), 5)
+        talk.ask(f"delete group {shown(name)}", DeleteGroupsRequest(groups_names=[group, group]), 2)
+        joined(f"join as instance {shown(name)}", talk.fresh("group"), instance_id=name)
     for timeout in (0, -1, 1, *INT32):
         joined(f"join with {timeout} ms to rebalance", talk.fresh("group"), 9, rebalance_timeout_ms=timeout)
     for version in (6, 7, 9):
@@ -113,9 +113,9 @@ def consumer_groups(talk: Conversation) -> None:
     topic, _ = prepare_groups(talk)
     for name in ("\0", "\t", *ODD_NAMES):
         group = talk.fresh("group")
-        talk.ask(f"join as member {told(name)}", joining(group, name, [topic]), 1)
-        talk.ask(f"leave as member {told(name)}", beat(group, name, -1), 1)
-        talk.ask(f"join as instance {told(name)}", joining(talk.fresh("group"), "m", [topic], instance_id=name), 1)
+        talk.ask(f"join as member {shown(name)}", joining(group, name, [topic]), 1)
+        talk.ask(f"leave as member {shown(name)}", beat(group, name, -1), 1)
+        talk.ask(f"join as instance {shown(name)}", joining(talk.fresh("group"), "m", [topic], instance_id=name), 1)
     for timeout in (1, -2, *INT32):
         request = joining(talk.fresh("group"), "m", [topic], rebalance_timeout_ms=timeout)
         talk.ask(f"join with {timeout} ms to rebalance", request, 1)
@@ -151,8 +151,8 @@ def beginnings(talk: Conversation) -> None:
             found = talk.ask_quietly(
                 InitProducerIdRequest(talk.fresh("id") + name, TIMEOUT_MS), version, InitProducerIdResponse
             )
-            talk.name_producer(found.producer_id, f"{told(name)}, v{version}")
-            talk.note(f"begin as {told(name)}, v{version}", found)
+            talk.name_producer(found.producer_id, f"{shown(name)}, v{version}")
+            talk.note(f"begin as {shown(name)}, v{version}", found)
     for version in range(3, 6):
         for producer_id, epoch in ((-5, -5), (-5, 0), (5, -5), (5, 32_767)):
             request = InitProducerIdRequest(talk.fresh("id"), TIMEOUT_MS, producer_id, epoch)

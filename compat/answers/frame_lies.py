@@ -83,16 +83,16 @@ def gzip_lies() -> Iterator[Lie]:
 
 
 def blocks(*parts: tuple[int | None, bytes], version: int = 1, compatible: int = 1) -> bytes:
-    """Blocks in the framing of snappy-java, each with its length or the one that it tells."""
+    """Blocks in the framing of snappy-java, each with its length or the one that it claims."""
     output = b"\x82SNAPPY\x00" + struct.pack(">ii", version, compatible)
     for length, data in parts:
         output += struct.pack(">i", len(data) if length is None else length) + data
     return output
 
 
-def literal(data: bytes, told: int | None = None) -> bytes:
-    """A raw block without compression, of at most 60 bytes, that tells this length."""
-    length = len(data) if told is None else told
+def literal(data: bytes, claimed: int | None = None) -> bytes:
+    """A raw block without compression, of at most 60 bytes, that claims this length."""
+    length = len(data) if claimed is None else claimed
     head = bytes([length]) if length < 128 else bytes([length & 0x7F | 0x80, length >> 7])
     return head + bytes([(len(data) - 1) << 2]) + data
 
@@ -107,11 +107,11 @@ def snappy_lies() -> Iterator[Lie]:
     yield lie("two blocks", blocks((None, literal(PAYLOAD[:HALF])), (None, literal(PAYLOAD[HALF:]))))
     yield lie("no block", blocks())
     for length in (0, -1, -LAST_INT32, 1, len(raw) - 1, len(raw) + 1, LAST_INT32):
-        yield lie(f"a block that tells {length} bytes", blocks((length, raw)))
+        yield lie(f"a block that claims {length} bytes", blocks((length, raw)))
     yield lie("an empty block behind", blocks((None, raw), (0, b"")))
     yield lie("half a length behind", blocks((None, raw)) + b"\0\0")
-    for told in (0, 1, len(PAYLOAD) - 1, len(PAYLOAD) + 1, 10_000):
-        yield lie(f"a block that tells of {told} bytes inside", blocks((None, literal(PAYLOAD, told))))
+    for claimed in (0, 1, len(PAYLOAD) - 1, len(PAYLOAD) + 1, 10_000):
+        yield lie(f"a block that claims to hold {claimed} bytes inside", blocks((None, literal(PAYLOAD, claimed))))
     yield lie("version 2", blocks((None, raw), version=2))
     yield lie("compatible with version 2", blocks((None, raw), compatible=2))
     yield lie("version 0", blocks((None, raw), version=0, compatible=0))
@@ -146,10 +146,10 @@ def rotated(value: int, bits: int) -> int:
     return (value << bits | value >> 32 - bits) % 2**32
 
 
-def lz4(data: bytes = PAYLOAD, *, flags: int = 0x60, size: int = 0x40, told: int | None = None, check: int = 0,
+def lz4(data: bytes = PAYLOAD, *, flags: int = 0x60, size: int = 0x40, claimed: int | None = None, check: int = 0,
         length: int | None = None, end: bytes = bytes(4)) -> bytes:  # fmt: skip
     """A frame with one block that is not compressed. `check` is added to the right check of the header."""
-    descriptor = bytes([flags, size]) + (b"" if told is None else struct.pack("<Q", told))
+    descriptor = bytes([flags, size]) + (b"" if claimed is None else struct.pack("<Q", claimed))
     head = b"\x04\x22\x4d\x18" + descriptor + bytes([(xxh32(descriptor) // 256 + check) % 256])
     block = struct.pack("<I", 2**31 + len(data) if length is None else length) + data
     return head + block + end
@@ -160,8 +160,8 @@ def lz4_lies() -> Iterator[Lie]:
         return Lie(f"lz4: {what}", framed(Codec.LZ4, frames))
 
     yield lie("one frame", lz4())
-    for told in (len(PAYLOAD), len(PAYLOAD) - 1, 0, 10_000, 2**40, 2**64 - 1):
-        yield lie(f"a content size of {told}", lz4(flags=0x68, told=told))
+    for claimed in (len(PAYLOAD), len(PAYLOAD) - 1, 0, 10_000, 2**40, 2**64 - 1):
+        yield lie(f"a content size of {claimed}", lz4(flags=0x68, claimed=claimed))
     yield lie("a wrong check of the header", lz4(check=1))
     yield lie("dependent blocks", lz4(flags=0x40))
     yield lie("a reserved flag", lz4(flags=0x62))
@@ -200,8 +200,8 @@ def zstd_lies() -> Iterator[Lie]:
     yield lie("one frame", zstd())
     for log in (10, 27, 28, 31, 41):
         yield lie(f"a window of 2^{log} bytes", zstd(head=bytes([0, (log - 10) << 3])))
-    for told in (len(PAYLOAD), len(PAYLOAD) - 1, len(PAYLOAD) + 1, 0):
-        yield lie(f"a content size of {told}", zstd(head=bytes([0x20, told])))
+    for claimed in (len(PAYLOAD), len(PAYLOAD) - 1, len(PAYLOAD) + 1, 0):
+        yield lie(f"a content size of {claimed}", zstd(head=bytes([0x20, claimed])))
     yield lie("a content size of 2^64 - 1", zstd(head=b"\xe0" + b"\xff" * 8))
     yield lie("a content size of 2^40", zstd(head=b"\xe0" + struct.pack("<Q", 2**40)))
     yield lie("a check that is wrong", zstd(head=b"\x04\x58", end=b"\1\2\3\4"))

@@ -28,7 +28,7 @@ BEHIND = "Kafka does not check what follows compressed records"
 FAILS = "Kafka calculates with 32 bits and fails"
 NO_FRAME = "empty data is not a zstd frame: Tidelog answers as for the other codecs"
 RENUMBERED = (
-    "Kafka numbers records anew where it compresses them again; Tidelog refuses wrong offsets of compressed records"
+    "Kafka renumbers records where it compresses them again; Tidelog refuses wrong offsets of compressed records"
     " there too, since a few bytes can hold millions of records"
 )
 OFFSETS = (0, 2, -1, 5, LAST_INT32)
@@ -137,7 +137,7 @@ def header_lies() -> Iterator[Lie]:
     for extra in (1, 12, 17, 61):
         yield Lie(f"{extra} bytes of zeros behind", plain + bytes(extra))
     yield Lie("an empty batch", bytes(assemble(read_header(plain)._replace(record_count=0, last_offset_delta=0), b"")))
-    yield Lie("a header alone that tells of three records", bytes(assemble(read_header(plain), b"")))
+    yield Lie("a header alone that claims three records", bytes(assemble(read_header(plain), b"")))
     for attributes in (0x20, 0x10, 0x30, 0x40, 0x80, 0x100, 0x7F00, 5, 6, 7):
         yield Lie(f"attributes {attributes:#x}", with_header(plain, attributes=attributes))
     yield Lie("a leader epoch", with_header(plain, leader_epoch=77))
@@ -151,10 +151,10 @@ def header_lies() -> Iterator[Lie]:
 
 def timestamp_lies() -> Iterator[Lie]:
     plain, now = honest(), now_ms()
-    for told, latest in (("0", 0), ("-1", -1), ("the last of all", LAST_INT64), ("the first of all", FIRST_INT64)):
-        yield Lie(f"a latest timestamp of {told}", with_header(plain, max_timestamp=latest))
+    for shown, latest in (("0", 0), ("-1", -1), ("the last of all", LAST_INT64), ("the first of all", FIRST_INT64)):
+        yield Lie(f"a latest timestamp of {shown}", with_header(plain, max_timestamp=latest))
     yield Lie("a latest timestamp in two hours", with_header(plain, max_timestamp=now + 2 * HOUR_MS))
-    for told, base in (
+    for shown, base in (
         ("0", 0),
         ("-1", -1),
         ("-2", -2),
@@ -165,8 +165,8 @@ def timestamp_lies() -> Iterator[Lie]:
         ("two hours ago", now - 2 * HOUR_MS),
         ("in 1997", 862_000_000_000),
     ):
-        yield Lie(f"timestamps of {told}", with_header(plain, base_timestamp=base, max_timestamp=base))
-    for told, base, delta in (
+        yield Lie(f"timestamps of {shown}", with_header(plain, base_timestamp=base, max_timestamp=base))
+    for shown, base, delta in (
         ("past the last of all", LAST_INT64, 1),
         ("before the first of all", FIRST_INT64, -1),
         ("far past the last of all", LAST_INT64, LAST_INT64),
@@ -175,7 +175,7 @@ def timestamp_lies() -> Iterator[Lie]:
         ("that lie in the past by their delta", now, -2 * HOUR_MS),
     ):
         payload = payload_with(record(body(1, timestamp_delta=delta)))
-        yield Lie(f"a timestamp {told}", batch_of(payload, base_timestamp=base, max_timestamp=base))
+        yield Lie(f"a timestamp {shown}", batch_of(payload, base_timestamp=base, max_timestamp=base))
     yield Lie("log append time", with_header(plain, attributes=8))
     yield Lie("log append time of -1", with_header(plain, attributes=8, max_timestamp=-1))
     yield Lie("log append time in two hours", with_header(plain, attributes=8, max_timestamp=now + 2 * HOUR_MS))
@@ -225,18 +225,18 @@ def compression_lies() -> Iterator[Lie]:
     for codec in CODECS:
         sound = batch_of(payload, codec)
         plain = batch_of(payload)
-        told = codec.setting
-        yield Lie(f"{told}: told and not done", with_header(plain, attributes=codec))
-        yield Lie(f"{told}: done and not told", with_header(sound, attributes=0))
-        yield Lie(f"{told}: cut in half", bytes(assemble(read_header(sound), sound[61 : 61 + (len(sound) - 61) // 2])))
-        yield Lie(f"{told}: the last byte missing", bytes(assemble(read_header(sound), sound[61:-1])))
-        yield Lie(f"{told}: a byte more", bytes(assemble(read_header(sound), sound[61:] + b"\0")))
-        yield Lie(f"{told}: no bytes", bytes(assemble(read_header(sound), b"")))
+        name = codec.setting
+        yield Lie(f"{name}: claimed and not done", with_header(plain, attributes=codec))
+        yield Lie(f"{name}: done and not claimed", with_header(sound, attributes=0))
+        yield Lie(f"{name}: cut in half", bytes(assemble(read_header(sound), sound[61 : 61 + (len(sound) - 61) // 2])))
+        yield Lie(f"{name}: the last byte missing", bytes(assemble(read_header(sound), sound[61:-1])))
+        yield Lie(f"{name}: a byte more", bytes(assemble(read_header(sound), sound[61:] + b"\0")))
+        yield Lie(f"{name}: no bytes", bytes(assemble(read_header(sound), b"")))
         broken = bytearray(sound)
         broken[61 + (len(sound) - 61) // 2] ^= 0xFF
         seal(broken)
-        yield Lie(f"{told}: a byte changed", bytes(broken))
-        yield Lie(f"{told}: said to be another", with_header(sound, attributes=CODECS[codec % len(CODECS)]))
+        yield Lie(f"{name}: a byte changed", bytes(broken))
+        yield Lie(f"{name}: said to be another", with_header(sound, attributes=CODECS[codec % len(CODECS)]))
 
 
 def key_lies() -> Iterator[Lie]:
@@ -252,7 +252,7 @@ def key_lies() -> Iterator[Lie]:
     yield Lie("one without a key and one that is broken", batch_of(broken))
 
 
-def tell(
+def send_lies(
     talk: Conversation, name: str, lies: Sequence[Lie], configs: dict[str, str] | None = None, version: int = VERSION
 ) -> None:
     topic, _ = create_topic(talk, name, len(lies), configs)
@@ -264,8 +264,8 @@ def tell(
 
 def register(title: str, name: str, lies: Callable[[], Iterator[Lie]], version: int = VERSION, **configs: str) -> None:
     @chapter(title)
-    def told(talk: Conversation) -> None:
-        tell(talk, name, list(lies()), {key.replace("_", "."): value for key, value in configs.items()}, version)
+    def send(talk: Conversation) -> None:
+        send_lies(talk, name, list(lies()), {key.replace("_", "."): value for key, value in configs.items()}, version)
 
 
 register("batches with headers that lie", "header", header_lies)

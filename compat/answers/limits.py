@@ -1,4 +1,4 @@
-"""What a broker does not let clients do: make internal topics, lock others out by a setting, pose as a producer."""
+"""Limits of clients: no internal topics, no settings that lock others out, no posing as another producer."""
 
 import time
 
@@ -83,20 +83,20 @@ def dynamic_settings(talk: Conversation) -> None:
 
 @chapter("producer ids of strangers")
 def strangers(talk: Conversation) -> None:
-    """An epoch is believed if its first sequence is 0, whoever sends it; anything else changes nothing."""
+    """An epoch is believed if its first sequence is 0, from any client; anything else changes nothing."""
     prepare(talk)
     topic, _ = create_topic(talk, "topic")
     for epoch in (1, LAST_EPOCH - 1, LAST_EPOCH):
         for sequence in (-1, 0, 1, 2, 5):
             request = InitProducerIdRequest(None, TIMEOUT_MS)
             owner = talk.ask_quietly(request, 5, InitProducerIdResponse).producer_id
-            story = f"epoch {epoch}, sequence {sequence}"
+            case = f"epoch {epoch}, sequence {sequence}"
             for number in range(2):
-                talk.ask(f"{story}: the owner's batch {number}", _produce(topic, owner, 0, number), 9)
-            talk.ask(f"{story}: the stranger's batch", _produce(topic, owner, epoch, sequence), 9)
-            talk.ask(f"{story}: the owner goes on", _produce(topic, owner, 0, 2), 9)
-            talk.ask(f"{story}: the owner repeats itself", _produce(topic, owner, 0, 1), 9)
-            talk.ask(f"{story}: the stranger goes on", _produce(topic, owner, epoch, sequence + 1), 9)
+                talk.ask(f"{case}: the owner's batch {number}", _produce(topic, owner, 0, number), 9)
+            talk.ask(f"{case}: the stranger's batch", _produce(topic, owner, epoch, sequence), 9)
+            talk.ask(f"{case}: the owner goes on", _produce(topic, owner, 0, 2), 9)
+            talk.ask(f"{case}: the owner repeats itself", _produce(topic, owner, 0, 1), 9)
+            talk.ask(f"{case}: the stranger goes on", _produce(topic, owner, epoch, sequence + 1), 9)
 
 
 def _produce(topic: str, producer_id: int, epoch: int, sequence: int) -> ProduceRequest:

@@ -29,7 +29,7 @@ MAX_METADATA = 4096
 
 
 class Topic:
-    """A topic that may be named, or told by its id."""
+    """A topic that requests may name, or give by its id."""
 
     def __init__(self, name: str, topic_id: Uuid) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""What readers are given of transactions that are open, committed and aborted."""
+"""Records that readers get from transactions that are open, committed and aborted."""
 
 from compat.answers.conversation import Conversation, chapter
 from compat.answers.requests import create_topic

@@ -125,7 +125,7 @@ def offset_commit(
 def create_topic(
     talk: Conversation, name: str, partitions: int = 3, configs: Mapping[str, str] | None = None
 ) -> tuple[str, Uuid]:
-    """A new topic, its id told as that of `name`."""
+    """A new topic; answers show its id as that of `name`."""
     topic = talk.fresh(name)
     wanted = CreatableTopic(
         name=topic,
@@ -142,7 +142,7 @@ def create_topic(
 
 
 def is_led(talk: Conversation, topic: str, partitions: int) -> bool:
-    """Whether its leaders know it: Kafka tells clients of them a moment earlier."""
+    """Whether its leaders know it: Kafka's metadata has them a moment earlier."""
     wanted = [ListOffsetsPartition(partition, timestamp=EARLIEST) for partition in range(partitions)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)])
     [found] = talk.ask_quietly(request, 7, ListOffsetsResponse).topics

@@ -63,7 +63,7 @@ def beginnings(talk: Conversation) -> None:
     talk.ask("go on with the own epoch", InitProducerIdRequest(writer.transactional_id, TIMEOUT_MS, own, epoch), 5)
     talk.ask("go on with the epoch before, as after a lost answer",
              InitProducerIdRequest(writer.transactional_id, TIMEOUT_MS, own, epoch), 5)  # fmt: skip
-    talk.ask("begin anew", InitProducerIdRequest(writer.transactional_id, TIMEOUT_MS), 5)
+    talk.ask("begin again", InitProducerIdRequest(writer.transactional_id, TIMEOUT_MS), 5)
     talk.ask(
         "go on with an epoch that is fenced", InitProducerIdRequest(writer.transactional_id, TIMEOUT_MS, own, epoch), 5
     )

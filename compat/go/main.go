@@ -1,4 +1,4 @@
-// Does with franz-go what it is told: one JSON command per line in, one JSON answer per line out.
+// Driver of franz-go: one JSON command per line in, one JSON answer per line out.
 package main
 
 import (

@@ -45,7 +45,7 @@ import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Does with the Java client what it is told: one JSON command per line in, one JSON answer per line out. */
+/** Driver of the Java client: one JSON command per line in, one JSON answer per line out. */
 public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final long PATIENCE_MS = 30_000;

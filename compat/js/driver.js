@@ -1,4 +1,4 @@
-// Does with kafkajs what it is told: one JSON command per line in, one JSON answer per line out.
+// Driver of kafkajs: one JSON command per line in, one JSON answer per line out.
 'use strict'
 
 const readline = require('node:readline')

@@ -1,4 +1,4 @@
-// Does with @platformatic/kafka what it is told: one JSON command per line in, one JSON answer per line out.
+// Driver of @platformatic/kafka: one JSON command per line in, one JSON answer per line out.
 import readline from 'node:readline'
 import { Admin, Consumer, Producer, ProtocolError } from '@platformatic/kafka'
 

@@ -279,9 +279,7 @@ def test_directory_that_only_the_checkpoint_knows_is_missing(brokers: list[Writt
 
 
 @pytest.mark.parametrize("content", ["", "version: 0\ntopic_id: ?", "\xff"])
-def test_metadata_that_does_not_tell_the_topic_id_is_named(
-    brokers: list[WrittenBroker], tmp_path: Path, content: str
-) -> None:
+def test_metadata_without_the_topic_id_is_named(brokers: list[WrittenBroker], tmp_path: Path, content: str) -> None:
     damaged = brokers[1].path / "orders-0" / "partition.metadata"
     damaged.write_text(content)
     finding = only(look(tmp_path))

@@ -1,4 +1,4 @@
-"""What the benchmark of three brokers decides by itself."""
+"""Decisions of the benchmark of three brokers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the benchmark of groups and transactions sends, as Tidelog's own codecs read it, and what it reads itself."""
+"""Requests of the benchmark of groups and transactions, decoded by Tidelog's own codecs, and the responses it reads."""
 
 import socket
 import struct

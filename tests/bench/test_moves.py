@@ -1,4 +1,4 @@
-"""What the benchmark of moves sends and reads over raw sockets."""
+"""Requests and responses of the benchmark of moves, over raw sockets."""
 
 from typing import Self
 

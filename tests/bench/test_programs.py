@@ -1,4 +1,4 @@
-"""What the benchmark reads from its programs and from the operating system."""
+"""Output of the benchmark's programs and of the operating system, as the benchmark parses it."""
 
 import os
 import struct
@@ -92,7 +92,7 @@ def metadata(error: int, partitions: list[tuple[int, int, int, list[int], list[i
     return body
 
 
-def test_metadata_tells_leaders_and_replicas_in_sync() -> None:
+def test_metadata_has_leaders_and_replicas_in_sync() -> None:
     state = wire.topic_state(metadata(0, [(0, 0, 2, [2, 3, 1], [2, 3, 1]), (0, 1, 3, [3, 1], [3])]))
     assert state.ports == {1: 9000, 2: 9001, 3: 9002}
     assert state.partitions == {0: PartitionState(2, [2, 3, 1], [2, 3, 1]), 1: PartitionState(3, [3, 1], [3])}

@@ -1,4 +1,4 @@
-"""What the benchmark writes: numbers, tables, the page."""
+"""Output of the benchmark: numbers, tables, the page."""
 
 from dataclasses import asdict
 from pathlib import Path

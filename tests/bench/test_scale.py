@@ -1,4 +1,4 @@
-"""What a controller sends and writes as the cluster grows: counted, so that it holds on a busy machine."""
+"""Requests and writes of a controller as the cluster grows: counted, so that it holds on a busy machine."""
 
 from bench.scale import Figures, measure
 from tidelog.runtime.virtual_time import run_virtually

@@ -1,4 +1,4 @@
-"""What the benchmark of Spark decides by itself."""
+"""Decisions of the benchmark of Spark."""
 
 import json
 from pathlib import Path

@@ -29,14 +29,14 @@ SETTINGS = {
 
 
 class Overdue(AssertionError):
-    """Something that should happen did not; the message tells what."""
+    """Something that should happen did not; the message says what."""
 
 
-def wait_for(condition: Callable[[], bool], story: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+def wait_for(condition: Callable[[], bool], describe: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
     deadline_s = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline_s:
-            raise Overdue(f"waited {patience_s:.0f} s in vain: {story()}")
+            raise Overdue(f"waited {patience_s:.0f} s in vain: {describe()}")
         time.sleep(POLL_S)
 
 
@@ -86,7 +86,7 @@ class Brokers:
         self._cluster.brokers[broker_id].kill()
 
     def kill_found(self, find: Callable[[], int]) -> int:
-        """Kills the broker that `find` tells as soon as it tells one."""
+        """Kills the broker that `find` returns, as soon as it returns one."""
         found = -1
 
         def is_found() -> bool:

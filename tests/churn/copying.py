@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 RECORDS_AT_ONCE = 200
 TRANSACTION_TIMEOUT_MS = 20_000
-"""Longer than a busy machine takes to commit: whoever takes longer is fenced."""
+"""Longer than a busy machine takes to commit: a worker that takes longer is fenced."""
 ABORT_EVERY = 4
 ABORTED = b"aborted "
 """Before values that nobody who reads committed records may see."""

@@ -117,7 +117,7 @@ class Churn:
             self._check_programs()
             return any(entry.kind is Kind.ASSIGNED and entry.partitions for entry in read_journal(journal))
 
-        wait_for(is_assigned, lambda: self._story(f"{slot.name} gets no partitions", {}))
+        wait_for(is_assigned, lambda: self._description(f"{slot.name} gets no partitions", {}))
 
     def _present(self) -> list[Slot]:
         return [slot for slot in self._slots if slot.program is not None]
@@ -202,13 +202,13 @@ class Churn:
     def _wait_for_progress(self, since: str) -> None:
         """Everything that was written up to now is committed, by whichever member."""
         written = {partition: self._writer.count(partition) + 1 for partition in range(PARTITIONS)}
-        wait_for(lambda: self._is_beyond(written), lambda: self._story(f"no progress since {since}", written))
+        wait_for(lambda: self._is_beyond(written), lambda: self._description(f"no progress since {since}", written))
 
     def _wait_until_all_is_committed(self) -> None:
         assert self._writer.failed == []
         wait_for(
             lambda: self._is_beyond(self._produced()),
-            lambda: self._story("not all is committed", self._produced()),
+            lambda: self._description("not all is committed", self._produced()),
         )
 
     def _is_beyond(self, wanted: dict[int, int]) -> bool:
@@ -223,7 +223,7 @@ class Churn:
     def _produced(self) -> dict[int, int]:
         return {partition: len(sent) for partition, sent in self._writer.sent.items()}
 
-    def _story(self, what: str, wanted: dict[int, int]) -> str:
+    def _description(self, what: str, wanted: dict[int, int]) -> str:
         lines = [f"{what}: committed {self._watch.committed()}, wanted {wanted}"]
         for slot in self._slots:
             for program, journal in slot.programs:

@@ -1,4 +1,4 @@
-"""What a member of a group did, line by line, in a file that survives its kill -9.
+"""Journal of a group member: what it did, line by line, in a file that survives its kill -9.
 
 All processes of a machine read the same monotonic clock, so the journals of a group can be put in one order.
 """
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 class Kind(StrEnum):
     ASSIGNED = "assigned"
-    """In `generation`, where the client tells it."""
+    """In `generation`, where the client reports it."""
     REVOKED = "revoked"
     """Given up in order, after a last commit."""
     LOST = "lost"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
     REJECTED = "refused"
     """A commit."""
     STRANGE = "strange"
-    """A record that is not the one its offset tells."""
+    """A record that is not the one of its offset."""
     CLOSED = "closed"
 
 

@@ -1,4 +1,4 @@
-"""What the journals of a group say: who owned what when, and whether a record was passed over."""
+"""Judgement of the journals of a group: who owned what when, and whether a record was passed over."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Whoever says that a group did well would notice if it had not."""
+"""The judges of churn notice what they are meant to notice."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ REJECTED = entry(8, Kind.REJECTED, offsets={"0": 9}, reason="UNKNOWN_MEMBER_ID")
     ],
     ids=["forgotten", "starved", "killed", "refused", "assignment that waited", "assigned again"],
 )
-def test_whoever_gives_no_proof_of_membership_may_be_succeeded(later: list[Entry]) -> None:
+def test_a_member_without_proof_of_membership_may_be_succeeded(later: list[Entry]) -> None:
     """Whatever a member notes when it runs again, by its last accepted commit it was known, and no later."""
     life = Life("a", [assigned(1, 0), committing(2, 0, 5), committed(2.1, 0, 5), *later])
     assert tenures_of(life)[0] == Tenure(0, "a", None, 1, 2)
@@ -125,7 +125,7 @@ def test_steps_backwards_are_noticed() -> None:
     assert len(steps_backwards({0: [1, 5, 4, 9]})) == 1
 
 
-def test_a_ledger_tells_its_journal_what_was_processed_and_leaves_late_records_alone(tmp_path: Any) -> None:
+def test_a_ledger_writes_to_its_journal_what_was_processed_and_leaves_late_records_alone(tmp_path: Any) -> None:
     file = tmp_path / "journal"
     ledger = Ledger(Journal(file))
     ledger.assigned([0, 1])

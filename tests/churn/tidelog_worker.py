@@ -36,7 +36,7 @@ async def _run(job: Job, ended: Event) -> None:
             try:
                 await _copy_until_failure(cluster, job, ended, numbers)
             except (KafkaError, ConnectionLost, GaveUp) as error:
-                print(f"starting anew after {error!r}", flush=True)
+                print(f"starting again after {error!r}", flush=True)
 
 
 async def _copy_until_failure(cluster: Cluster, job: Job, ended: Event, numbers: "itertools.count[int]") -> None:

@@ -78,8 +78,8 @@ class Copying:
                     self._wait_for_progress(disturbance)
                     self._say(f"  {disturbance} ({victim}): went on after {time.monotonic() - began_s:.1f} s")
             assert self._writer.failed == []
-            wait_for(lambda: self._is_beyond(self._produced()), lambda: self._story("not all is copied"))
-            wait_for(self._is_all_read, lambda: self._story("not all of the copy can be read"))
+            wait_for(lambda: self._is_beyond(self._produced()), lambda: self._description("not all is copied"))
+            wait_for(self._is_all_read, lambda: self._description("not all of the copy can be read"))
             self._end_all()
         return Outcome(sum(self._produced().values()), self._problems())
 
@@ -91,8 +91,8 @@ class Copying:
             f"worker-{number}", "tests.churn.worker", [self._trial.client, *arguments], self._directory
         )
 
-    def _start_all_anew(self) -> None:
-        """As whoever supervises workers does with those that hang."""
+    def _restart_all(self) -> None:
+        """As a supervisor of workers does with those that hang."""
         self._kill_all()
         for number in range(PARTITIONS):
             self._start(number)
@@ -142,7 +142,7 @@ class Copying:
         try:
             wait_for(lambda: find() not in (-1, broker_id), lambda: f"nobody takes over from broker {broker_id}")
             if self._trial.client in HANGING:
-                self._start_all_anew()
+                self._restart_all()
             self._wait_for_progress("the other brokers have taken over")
         finally:
             self._brokers.bring_back(broker_id)
@@ -155,7 +155,9 @@ class Copying:
     def _wait_for_progress(self, since: str) -> None:
         """Everything that was written up to now is copied."""
         written = {partition: self._writer.count(partition) + 1 for partition in range(PARTITIONS)}
-        wait_for(lambda: self._is_beyond(written), lambda: self._story(f"no progress since {since}, to {written}"))
+        wait_for(
+            lambda: self._is_beyond(written), lambda: self._description(f"no progress since {since}, to {written}")
+        )
 
     def _is_beyond(self, wanted: dict[int, int]) -> bool:
         for worker in self._workers.values():
@@ -168,7 +170,7 @@ class Copying:
     def _produced(self) -> dict[int, int]:
         return {partition: len(sent) for partition, sent in self._writer.sent.items()}
 
-    def _story(self, what: str) -> str:
+    def _description(self, what: str) -> str:
         read = {partition: self._reader.count(partition) for partition in range(PARTITIONS)}
         lines = [f"{what}: committed {self._watch.committed()}, produced {self._produced()}, read {read}"]
         lines += [

@@ -1,4 +1,4 @@
-"""What the tests ask of a broker, in one line each."""
+"""Questions of tests to a broker, in one line each."""
 
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient

@@ -51,7 +51,7 @@ class LocalCluster:
         return found
 
     def report(self) -> str:
-        """What `tidelog status` prints; its exit code tells the health."""
+        """What `tidelog status` prints; its exit code is the health."""
         ended = tidelog("status", "--data", str(self.data))
         assert ended.returncode in (0, 1, 2), ended
         return ended.stdout

@@ -62,7 +62,7 @@ def test_an_interrupt_commits_and_leaves(broker: RunningBroker) -> None:
     assert good(broker, "consume", "waves", "--group", "watchers", "--max-messages", "1") == "three\n"
 
 
-def test_whoever_reads_slowly_stays_a_member_and_can_be_interrupted(broker: RunningBroker) -> None:
+def test_a_slow_reader_stays_a_member_and_can_be_interrupted(broker: RunningBroker) -> None:
     """As with a pager that shows the first page."""
     good(broker, "topic", "create", "floods", "--partitions", "1")
     good(broker, "produce", "floods", given=f"{'x' * 1000}\n" * 1000)

@@ -99,10 +99,10 @@ def wait_for_states(cluster: LocalCluster, expected: dict[int, str]) -> None:
     wait_for(lambda: cluster.states() == expected, lambda: str(cluster.states()))
 
 
-def wait_for(condition: Callable[[], bool], story: Callable[[], str]) -> None:
+def wait_for(condition: Callable[[], bool], describe: Callable[[], str]) -> None:
     deadline = time.monotonic() + TIME_LIMIT_S
     while not condition():
-        assert time.monotonic() < deadline, story()
+        assert time.monotonic() < deadline, describe()
         time.sleep(PAUSE_S)
 
 

@@ -140,9 +140,9 @@ def test_missing_file_is_reported_without_a_traceback(tmp_path: Path) -> None:
         ended = run(tmp_path, "pipeline", "check", name)
         assert (ended.returncode, ended.stderr) == (1, "")
         assert ended.stdout == f"{name}: No such file or directory\n1 mistake\n"
-        told = json.loads(run(tmp_path, "pipeline", "check", name, "--json").stdout)
+        printed = json.loads(run(tmp_path, "pipeline", "check", name, "--json").stdout)
         mistakes = [f"{name}: No such file or directory"]
-        assert told == {"file": name, "is_valid": False, "mistakes": mistakes, "warnings": []}
+        assert printed == {"file": name, "is_valid": False, "mistakes": mistakes, "warnings": []}
 
 
 # -- list, status, stop

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.local_cluster import local_cluster
 from tests.cli.process import tidelog
-from tidelog.cli.produce_waiting import PATIENCE_S, Waiting, reason_to_wait
+from tidelog.cli.produce_waiting import EXPLAIN_AFTER_S, Waiting, reason_to_wait
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.routing.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from tidelog.runtime.virtual_time import run_virtually
@@ -49,14 +49,14 @@ def test_notes_are_for_long_waits_and_not_repeated(capsys: pytest.CaptureFixture
     async def main() -> None:
         waiting = Waiting(cluster, producer, "orders")
         async with waiting.explained():
-            await asyncio.sleep(PATIENCE_S * 1.9)
+            await asyncio.sleep(EXPLAIN_AFTER_S * 1.9)
             waiting.lines_read = 1
-            await asyncio.sleep(PATIENCE_S)  # not yet a whole period without an acknowledgement
+            await asyncio.sleep(EXPLAIN_AFTER_S)  # not yet a whole period without an acknowledgement
             assert capsys.readouterr().err == ""
-            await asyncio.sleep(PATIENCE_S * 3)
+            await asyncio.sleep(EXPLAIN_AFTER_S * 3)
             assert capsys.readouterr().err == "waiting for topic orders; gives up after 60 s\n"
             producer.acknowledged_records = 1
-            await asyncio.sleep(PATIENCE_S * 3)
+            await asyncio.sleep(EXPLAIN_AFTER_S * 3)
             assert capsys.readouterr().err == ""
 
     run_virtually(main())

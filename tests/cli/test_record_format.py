@@ -1,4 +1,4 @@
-"""How a record looks when it is printed."""
+"""Records as they are printed."""
 
 import json
 

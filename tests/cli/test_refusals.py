@@ -1,4 +1,4 @@
-"""What `tidelog broker` refuses: one clear sentence, exit code 1, and nothing has changed."""
+"""Refusals of `tidelog broker`: one clear sentence, exit code 1, and nothing has changed."""
 
 import socket
 import subprocess

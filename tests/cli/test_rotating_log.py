@@ -53,7 +53,7 @@ def test_a_log_is_bounded_and_the_newest_lines_are_kept(tmp_path: Path) -> None:
     assert kept[:-1] == [f"line {number:05d}" for number in range(1000 - len(kept) + 1, 1000)]
 
 
-def test_a_file_that_was_moved_away_is_made_anew_and_nothing_else_is_moved(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_is_recreated_and_nothing_else_is_moved(tmp_path: Path) -> None:
     file = tmp_path / "broker-1.log"
     process = talk(file, 10)
     file.rename(tmp_path / "moved")

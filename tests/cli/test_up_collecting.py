@@ -1,4 +1,4 @@
-"""What `tidelog status` makes of the brokers' answers, with answers of our own making."""
+"""`tidelog status` with made-up answers of brokers."""
 
 import asyncio
 from collections.abc import Mapping

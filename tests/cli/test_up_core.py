@@ -209,7 +209,7 @@ def test_json_has_lag_and_reason_of_each_replica() -> None:
     assert missing["reason"].startswith("replica 3 out of sync for 31 s")
 
 
-def test_changes_tell_of_brokers_controller_leaders_and_in_sync_replicas() -> None:
+def test_changes_name_brokers_controller_leaders_and_in_sync_replicas() -> None:
     before = cluster_of(partition(0), partition(1))
     brokers = [UP[0]._replace(state=BrokerState.DOWN, pid=None), *UP[1:]]
     after = cluster_of(partition(0, leader=2, in_sync=(2, 3)), partition(1), brokers=brokers, controller=3)

@@ -1,4 +1,4 @@
-"""Where `tidelog up` shows the metrics of its brokers."""
+"""Addresses of the brokers' metrics, as `tidelog up` shows them."""
 
 import socket
 import urllib.request

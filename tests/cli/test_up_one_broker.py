@@ -156,7 +156,7 @@ def test_ctrl_c_in_the_foreground_stops_in_good_order(cluster: LocalCluster) -> 
     assert (cluster.data / "broker-1" / CLEAN_SHUTDOWN_MARKER).exists()
 
 
-def test_foreground_tells_of_deaths_and_down_ends_it(cluster: LocalCluster) -> None:
+def test_foreground_reports_deaths_and_down_ends_it(cluster: LocalCluster) -> None:
     with foreground(cluster) as process:
         assert "in use by another `tidelog up`" in cluster.rejection("up")
         pid = cluster.pid(1)

@@ -125,7 +125,7 @@ def test_users_and_what_they_may_do(cluster: LocalCluster) -> None:
 
 
 def test_secrets_appear_nowhere(cluster: LocalCluster) -> None:
-    """In logs, status, settings that brokers tell, metadata, or files of the cluster that are not secret."""
+    """In logs, status, settings that brokers report, metadata, or files of the cluster that are not secret."""
     password = password_of(cluster.data / "librdkafka.properties")
     key = (cluster.data / "secrets" / "broker-1.pem").read_text().splitlines()[1]
     attempt(cluster, "topic", "list", config=as_user(cluster, "admin", "a wrong password"))

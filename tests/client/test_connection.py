@@ -118,7 +118,7 @@ def test_older_broker_is_asked_again_in_a_version_it_knows(newest_of_broker: int
     run_virtually(main())
 
 
-def test_broker_that_refuses_to_tell_its_versions_is_no_broker() -> None:
+def test_broker_that_refuses_to_send_its_versions_is_no_broker() -> None:
     async def main() -> None:
         broker = ScriptedBroker(good, lambda header: [answer(header, ApiVersionsResponse(error_code=42))])
         with pytest.raises(ConnectionLost, match=r"refuses ApiVersions: error 42 \(InvalidRequest\)"):

@@ -1,4 +1,4 @@
-"""What a fetch session asks for next."""
+"""Next requests of a fetch session."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,7 +95,7 @@ def test_what_is_removed_and_set_again_is_named_and_not_forgotten() -> None:
         assert request.forgotten == []
 
 
-def test_a_topic_made_anew_replaces_the_old_one() -> None:
+def test_a_recreated_topic_replaces_the_old_one() -> None:
     session = FetchSessionHandler()
     session.set(ORDERS_0, OLD_ID, wanted(ORDERS_0, 5))
     session.build(use_topic_ids=True)

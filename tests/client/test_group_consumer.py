@@ -208,7 +208,7 @@ async def be_replaced(cluster: Cluster, clock: Clock, settings: GroupConsumerSet
             )
 
 
-def test_whoever_is_given_up_for_dead_may_not_commit_and_joins_again(settings: GroupConsumerSettings) -> None:
+def test_a_member_given_up_for_dead_may_not_commit_and_joins_again(settings: GroupConsumerSettings) -> None:
     with_broker(be_replaced, settings)
 
 
@@ -267,7 +267,7 @@ def test_a_static_member_that_comes_back_has_its_partitions_and_moves_nobody(set
 
 
 def test_of_two_with_the_same_instance_id_one_gets_an_error(settings: GroupConsumerSettings) -> None:
-    """In a consumer group whoever comes, in a classic group whoever was there."""
+    """In a consumer group the one that comes, in a classic group the one that was there."""
 
     async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
         static = settings._replace(instance_id="a")
@@ -282,7 +282,7 @@ def test_of_two_with_the_same_instance_id_one_gets_an_error(settings: GroupConsu
     with_broker(scenario, settings)
 
 
-def test_whoever_does_not_poll_for_too_long_gives_its_partitions_up_until_it_does(
+def test_a_member_that_does_not_poll_for_too_long_gives_its_partitions_up_until_it_does(
     settings: GroupConsumerSettings,
 ) -> None:
     async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
@@ -302,7 +302,7 @@ def test_whoever_does_not_poll_for_too_long_gives_its_partitions_up_until_it_doe
             with pytest.raises(KafkaError):
                 await first.commit()
             await work_both(first, second, are_shared)
-            await first.poll(60.0)  # whoever waits for records is not away
+            await first.poll(60.0)  # a member that waits for records is not away
             assert are_shared()
 
     with_broker(scenario, settings._replace(max_poll_interval_ms=20_000))
@@ -336,7 +336,7 @@ async def lags(cluster: Cluster, group_id: str) -> dict[TopicPartition, int]:
 
 @pytest.mark.parametrize("isolation_level", [READ_COMMITTED, READ_UNCOMMITTED])
 @pytest.mark.parametrize("outcomes", [[True], [True, False, False], [False]], ids=["committed", "both", "aborted"])
-def test_whoever_has_read_transactions_to_their_end_has_no_lag(
+def test_a_member_that_has_read_transactions_to_their_end_has_no_lag(
     settings: GroupConsumerSettings, isolation_level: int, outcomes: list[bool]
 ) -> None:
     async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
@@ -351,7 +351,7 @@ def test_whoever_has_read_transactions_to_their_end_has_no_lag(
 
 
 def test_what_is_committed_is_never_ahead_of_what_was_given(settings: GroupConsumerSettings) -> None:
-    """Whoever is next begins where the group has committed: it is given what was fetched before, and not given."""
+    """The next owner begins at the committed offset: it gets what was fetched before and not delivered."""
 
     async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
         expected = await write_transactions(cluster, clock, [True, False, True, True, False])
@@ -368,7 +368,7 @@ def test_what_is_committed_is_never_ahead_of_what_was_given(settings: GroupConsu
     with_broker(scenario, settings._replace(reading=ConsumerSettings(READ_COMMITTED, partition_max_bytes=300)))
 
 
-def test_what_was_not_given_goes_to_whoever_takes_the_partition_over(settings: GroupConsumerSettings) -> None:
+def test_what_was_not_given_goes_to_the_next_owner_of_the_partition(settings: GroupConsumerSettings) -> None:
     async def scenario(cluster: Cluster, clock: Clock, settings: GroupConsumerSettings) -> None:
         expected = await write_transactions(cluster, clock, [True, False, True, False])
         expected += [b"%d" % number for number in range(40)]

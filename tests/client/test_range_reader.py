@@ -152,7 +152,7 @@ def test_batch_larger_than_a_fetch_comes_whole() -> None:
     with_broker(scenario)
 
 
-def test_range_before_or_beyond_the_log_tells_where_that_begins_and_ends() -> None:
+def test_range_before_or_beyond_the_log_reports_where_that_begins_and_ends() -> None:
     async def scenario(harness: Harness, cluster: Cluster, client: Client) -> None:
         await client.produce(TOPIC, b"a", b"b", b"c")
         with pytest.raises(OffsetsGone, match=r"offsets 7 to 9 .* begins at 0 and ends at 3") as gone:

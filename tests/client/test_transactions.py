@@ -99,7 +99,7 @@ def test_offsets_count_with_the_transaction_that_has_them() -> None:
 
 
 @pytest.mark.usefixtures("versions")
-def test_a_transaction_with_a_hole_is_never_committed_whoever_has_heard_of_it() -> None:
+def test_a_transaction_with_a_hole_is_never_committed_by_anybody() -> None:
     async def scenario(cluster: Cluster, clock: Clock) -> None:
         async with TransactionalProducer(cluster, clock, "writer") as producer:
             producer.begin()

@@ -277,7 +277,7 @@ class AiokafkaMember(GroupMember):
     async def _start(self, topic: str, settings: dict[str, Any]) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(**settings)
         consumer.subscribe([topic])
-        # Starting waits for the assignment, and that for the other members: whoever starts must not be in their way.
+        # Starting waits for the assignment, and that for the other members: a starting member must not block them.
         self._starting = asyncio.get_running_loop().create_task(consumer.start())
         return consumer
 

@@ -1,4 +1,4 @@
-"""What consumers do in groups whose partitions the broker assigns (KIP-848), feature by feature."""
+"""Features of consumers in groups whose partitions the broker assigns (KIP-848)."""
 
 from tests.clients.driver import Capability, MemberOptions
 from tests.clients.features import Workbench, feature

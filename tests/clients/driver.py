@@ -1,4 +1,4 @@
-"""What the suite asks of a Kafka client: one small interface, so that every client runs the same features."""
+"""Driver of a Kafka client: one small interface, so that every client runs the same features."""
 
 import time
 from abc import ABC, abstractmethod
@@ -39,7 +39,7 @@ class Capability(StrEnum):
     DESCRIBE_PRODUCERS = "describe producers"
     DESCRIBE_TOPIC_PARTITIONS = "describe topic partitions page by page"
     MAX_TIMESTAMP = "list the offset of the largest timestamp"
-    REPORT_OFFSETS = "tell the offsets of what was produced"
+    REPORT_OFFSETS = "report the offsets of what was produced"
     SET_TIMESTAMPS = "set timestamps"
     TRANSACTIONS = "transactions"
     REPLACE_TRANSACTION_COORDINATOR = "turn to another coordinator in the middle of transactions"

@@ -1,4 +1,4 @@
-"""What each single broker says: a client asks whichever it likes, so a test first waits until all say the same."""
+"""Answers of each single broker: a client asks any of them, so a test first waits until all say the same."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 def leaders_by_broker(bootstrap: str, topic: str) -> list[dict[int, int]]:
-    """The leader by partition, as each broker tells it; none where it does not know the topic."""
+    """The leader by partition, as each broker reports it; none where it does not know the topic."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     return [
         {one.partition_index: one.leader_id for found in response.topics for one in found.partitions}

@@ -1,4 +1,4 @@
-"""What a Kafka client does with a broker, feature by feature: the ids are stable, reports are made from them."""
+"""Features of a Kafka client with a broker: the ids are stable, reports are made from them."""
 
 import itertools
 import threading

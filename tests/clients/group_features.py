@@ -1,4 +1,4 @@
-"""What consumers do in groups with a broker, feature by feature."""
+"""Features of consumers in groups."""
 
 import time
 from collections.abc import Callable, Sequence

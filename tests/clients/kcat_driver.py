@@ -125,7 +125,7 @@ class KcatDriver(ClientDriver):
 
 
 class KcatWriter(Writer):
-    """kcat tells no offsets: where it ends well, everything it was given was acknowledged."""
+    """kcat reports no offsets: where it ends well, everything it was given was acknowledged."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -207,7 +207,7 @@ def test_a_new_authority_on_three_brokers_under_load(tmp_path: Path) -> None:
             load.wait_for_more()
             exchange(cluster, admin, "ssl.truststore.location", new.authority, by_new)
             wait_until(lambda: not any(accepts(port, both, old) for port in between))
-            for broker_id in BROKER_IDS:  # followers connect anew, with what is there now
+            for broker_id in BROKER_IDS:  # followers connect again, with what is there now
                 alter(admin, broker_id, {"num.replica.fetchers": "2"})
             load.wait_for_more()
             newcomer = Producer(cluster.client(new.authority))

@@ -54,7 +54,7 @@ def cluster(tmp_path: Path) -> Iterator[TidelogCluster]:
 
 
 def leader_and_in_sync(cluster: TidelogCluster) -> tuple[int, set[int]]:
-    """As the third broker tells, which lives all the time and has no replica."""
+    """As the third broker reports, which lives all the time and has no replica."""
     admin = AdminClient({"bootstrap.servers": cluster.brokers[THIRD].bootstrap, "log_level": 0})
     found = admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions[0]
     return found.leader, set(found.isrs)

@@ -73,7 +73,7 @@ class PacedWriter:
 
 
 class Observer:
-    """Looks at the log from outside, with a client that always asks for the leader anew."""
+    """Looks at the log from outside, with a client that always asks for the leader again."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._client = CLIENTS["kafka-python"].connect(bootstrap)

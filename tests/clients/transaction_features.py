@@ -1,4 +1,4 @@
-"""What a transactional client does with a broker."""
+"""Features of a transactional client."""
 
 import itertools
 import time

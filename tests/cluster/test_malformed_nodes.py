@@ -111,7 +111,7 @@ def test_what_is_understood_can_be_sent_to_brokers(kind: str, data: st.DataObjec
     _spoil(changed, data)
     found = understood(decode, json.dumps(changed).encode())
     if found is not None:
-        _tell(found)
+        _print(found)
 
 
 def _spoil(content: Any, data: st.DataObject) -> None:
@@ -126,7 +126,7 @@ def _spoil(content: Any, data: st.DataObject) -> None:
         content[key] = data.draw(NONSENSE)
 
 
-def _tell(found: object) -> None:
+def _print(found: object) -> None:
     batch = RequestBatch(1, 1)
     partitions = (
         found.partitions

@@ -1,4 +1,4 @@
-"""What nodes contain. Apache Kafka 3.9 was seen to read such content; /controller and /cluster/id are its bytes."""
+"""Contents of nodes. Apache Kafka 3.9 was seen to read such content; /controller and /cluster/id are its bytes."""
 
 import json
 from dataclasses import replace
@@ -162,14 +162,14 @@ def test_an_id_is_read_as_it_was_written() -> None:
     assert uuid_from_text("AAECAwQFBgcICQoLDA0ODw") == TOPIC_ID
 
 
-def test_a_state_tells_the_incarnations_of_in_sync_replicas_where_they_are_known() -> None:
+def test_a_state_has_the_incarnations_of_in_sync_replicas_where_they_are_known() -> None:
     partition = replace(PARTITIONS[0], in_sync_replicas=(1, 2, 3), in_sync_epochs={3: 7, 2: 9, 4: 11})
     state = znodes.encode_state(partition)
     assert b'"isr":[1,2,3],"isr_epochs":[-1,9,7]' in state
     assert znodes.decode_state("t", PARTITIONS[0], state, 0).in_sync_epochs == {2: 9, 3: 7}
 
 
-def test_a_state_tells_who_is_eligible_and_in_which_incarnation() -> None:
+def test_a_state_names_who_is_eligible_and_in_which_incarnation() -> None:
     """R42; Kafka passes over what it does not know."""
     partition = replace(
         PARTITIONS[0],
@@ -188,7 +188,7 @@ def test_a_state_tells_who_is_eligible_and_in_which_incarnation() -> None:
     assert znodes.decode_state("t", found, without, 0).eligible_leader_replicas == ()
 
 
-def test_a_registration_tells_what_came_before_it_and_its_log_directories() -> None:
+def test_a_registration_names_what_came_before_it_and_its_log_directories() -> None:
     broker = BrokerRegistration(3, (Endpoint("PLAINTEXT", "host", 1, "PLAINTEXT"),), None, 77, 70, ("id-a", "id-b"))
     assert znodes.decode_broker(3, znodes.encode_broker(broker, 1), epoch=77) == broker
     first = replace(broker, previous_epoch=-1, directory_ids=())

@@ -1,4 +1,4 @@
-"""What the page about compatibility says of Spark, from findings."""
+"""Part about Spark of the page about compatibility, from findings."""
 
 from compat.spark_page import REASONS, Finding, faults, section
 

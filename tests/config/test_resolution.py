@@ -141,7 +141,7 @@ def test_hours_are_no_synonym_of_retention_in_milliseconds_unless_those_are_set(
     assert (found.value, found.source, found.synonyms) == ("3600000", ConfigSource.DEFAULT_CONFIG, ())
 
 
-def test_a_broker_setting_tells_whether_it_can_change() -> None:
+def test_a_broker_setting_says_whether_it_can_change() -> None:
     found = describe_broker(BrokerSettings(broker_id=3), DynamicBrokerConfigs(per_broker={"log.retention.ms": "5"}))
     broker_id = described(found, "broker.id")
     assert (broker_id.value, broker_id.source, broker_id.is_read_only) == ("3", ConfigSource.STATIC_BROKER_CONFIG, True)

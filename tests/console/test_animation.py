@@ -1,4 +1,4 @@
-"""What flashes on the page of the cluster: new leaders, replicas that fall out of sync or return, and moves."""
+"""Flashes on the page of the cluster: new leaders, replicas that fall out of sync or return, and moves."""
 
 from collections.abc import Generator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Latencies that brokers tell: histograms of their pages become percentiles of the last minute."""
+"""Latencies that brokers report: histograms of their pages become percentiles of the last minute."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_percentiles_are_of_the_last_minute_and_of_all_brokers() -> None:
     assert latencies.percentiles()["produce_p99"] <= 1.0
 
 
-def test_a_broker_that_restarted_begins_anew_and_one_that_left_is_forgotten() -> None:
+def test_a_broker_that_restarted_begins_again_and_one_that_left_is_forgotten() -> None:
     latencies = BrokerLatencies()
     latencies.add(0, {1: produce(1000), 2: produce(0)})
     latencies.add(5_000, {1: produce(10)})

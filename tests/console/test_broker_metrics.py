@@ -1,4 +1,4 @@
-"""What the console reads from the `/metrics` page of a real broker."""
+"""Metrics that the console reads from the `/metrics` page of a real broker."""
 
 import asyncio
 from pathlib import Path

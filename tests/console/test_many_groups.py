@@ -1,4 +1,4 @@
-"""What the console asks a cluster with 1,000 groups: a few requests per broker, however many groups there are."""
+"""Requests of the console to a cluster with 1,000 groups: a few per broker, however many groups there are."""
 
 import asyncio
 from collections import Counter

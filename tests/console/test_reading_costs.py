@@ -1,4 +1,4 @@
-"""What one page of messages costs does not depend on the size of the topic."""
+"""Costs of one page of messages, which do not depend on the size of the topic."""
 
 import asyncio
 from collections.abc import Callable, Generator

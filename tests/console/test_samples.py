@@ -60,7 +60,7 @@ def test_one_sample_has_no_trend() -> None:
     assert samples.trend("lag") is None
 
 
-def test_a_counter_that_began_anew_has_no_rate() -> None:
+def test_a_counter_that_began_again_has_no_rate() -> None:
     rates = Rates()
     assert rates.of(0, {"in": 100.0, "out": 50.0}) == {}
     assert rates.of(2000, {"in": 300.0, "out": 10.0}) == {"in": 100.0}

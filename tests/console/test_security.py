@@ -1,4 +1,4 @@
-"""Who may use the console, and from where."""
+"""Access to the console: who may use it, and from where."""
 
 from typing import Any
 

@@ -242,7 +242,7 @@ class ControlledCluster:
     async def set_in_sync(
         self, name: str, index: int, in_sync: tuple[int, ...], epochs: Mapping[int, int] | None = None
     ) -> None:
-        """As the leader would, without telling the controller."""
+        """As the leader would, without notifying the controller."""
         found = await self.partition(name, index)
         changed = replace(found, in_sync_replicas=in_sync, in_sync_epochs=epochs or {})
         await self.store.set(znodes.state_path(name, index), znodes.encode_state(changed), found.version)

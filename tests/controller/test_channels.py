@@ -141,7 +141,7 @@ def test_what_a_broker_refuses_is_sent_again_before_anything_else_until_it_is_ac
     with_peer(scenario)
 
 
-def test_a_broker_that_refuses_for_ever_is_asked_less_and_less_often_until_it_registers_anew() -> None:
+def test_a_broker_that_refuses_for_ever_is_asked_less_and_less_often_until_it_registers_again() -> None:
     async def scenario(network: MemoryNetwork, channels: ControllerChannels, peer: Peer) -> None:
         peer.answer = lambda request: LeaderAndIsrResponse(error_code=StaleBrokerEpoch.code)
         await peer.listen(network, PORT)

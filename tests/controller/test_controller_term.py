@@ -43,7 +43,7 @@ def test_one_of_several_is_controller_and_another_follows_when_it_dies() -> None
     on_virtual_time(scenario)
 
 
-def test_a_new_controller_tells_brokers_of_each_other_before_it_tells_them_their_replicas() -> None:
+def test_a_new_controller_sends_brokers_of_the_cluster_before_replicas() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start(controller=False)
         await cluster.create_topic("orders", [(1, 2)])
@@ -110,7 +110,7 @@ def test_a_new_controller_clears_old_notifications_and_finds_what_was_asked_mean
     on_virtual_time(scenario)
 
 
-def test_a_new_controller_notices_who_restarted_while_nobody_was_in_office() -> None:
+def test_a_new_controller_notices_who_restarted_while_there_was_no_controller() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         await cluster.create_topic("orders", [(2, 3), (3, 2), (3,)])
@@ -145,7 +145,7 @@ def test_after_all_brokers_restarted_the_first_that_is_back_leads_in_a_new_epoch
 
 
 def test_a_deposed_controller_can_change_nothing() -> None:
-    """KAFKA-6082: it is about to write an election when another broker takes the office."""
+    """KAFKA-6082: it is about to write an election when another broker becomes controller."""
 
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
@@ -302,7 +302,7 @@ def test_a_store_that_cannot_be_reached_for_a_while_delays_the_work_and_nothing_
     on_virtual_time(scenario)
 
 
-def test_a_controller_that_was_suspended_takes_the_office_that_is_still_its_own_with_a_new_epoch() -> None:
+def test_a_controller_that_was_suspended_starts_a_new_term_with_a_new_epoch() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         controller = cluster.controllers[1]
@@ -338,7 +338,7 @@ def test_what_the_owner_does_on_election_happens_before_the_topics_are_loaded() 
     on_virtual_time(scenario)
 
 
-def test_a_controller_that_cannot_take_office_lets_go_and_tries_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_controller_that_cannot_start_its_term_lets_go_and_tries_again(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start(controller=False)
         attempts = []
@@ -360,8 +360,8 @@ def test_a_controller_that_cannot_take_office_lets_go_and_tries_again(caplog: py
     on_virtual_time(scenario)
 
 
-def test_a_controller_that_cannot_take_office_leaves_the_node_of_its_successor_alone() -> None:
-    """Seed 162222: each one deleted the node of the next, which then could not take office either."""
+def test_a_controller_that_cannot_start_its_term_leaves_the_node_of_its_successor_alone() -> None:
+    """Seed 162222: each one deleted the node of the next, which then could not start its term either."""
 
     async def scenario() -> None:
         cluster = await ControlledCluster.start(controller=False)
@@ -417,7 +417,7 @@ def test_malformed_nodes_do_not_keep_the_others_from_being_led() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_watcher_that_is_no_broker_needs_no_office() -> None:
+def test_a_watcher_that_is_no_broker_needs_no_term() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         cluster.stores[9] = MemoryStore(cluster.state)

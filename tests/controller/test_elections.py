@@ -77,7 +77,7 @@ REPAIRED = {
         health(2, 3, shutting_down=frozenset({2})),
         (3, (3,), 8, False),
     ),
-    "a leader that shuts down keeps its office until somebody takes it": (
+    "a leader that shuts down leads until there is another leader": (
         partition(1, (1,)),
         health(1, 2, shutting_down=frozenset({1})),
         None,

@@ -125,7 +125,7 @@ def test_a_state_without_incarnations_gets_those_of_now() -> None:
 # ---- clean restarts
 
 
-def test_whoever_restarted_cleanly_is_as_good_as_before() -> None:
+def test_a_broker_that_restarted_cleanly_is_as_good_as_before() -> None:
     back = health(1, 2, 3, clean=(1, 2, 3))
     assert outcome_of(updated_leader_and_isr(partition(1, (1, 2, 3)), back)) == (1, PRESENT, {})
     assert outcome_of(updated_leader_and_isr(partition(-1, (2,), (1,)), health(1, clean=(1,)))) == (1, {1: 11}, {2: 20})
@@ -219,7 +219,7 @@ def test_nobody_is_asked_where_somebody_can_be_trusted() -> None:
 
 
 def test_a_lost_disk_counts_as_one_of_those_that_may_be_lost() -> None:
-    """Fewer than min ISR lose their disks: whoever is left then has everything."""
+    """Fewer than min ISR lose their disks: the others then have everything."""
     waiting = partition(-1, (1, 2, 3))
     alone = health(2, restarted=(2,), responses={2: (5, 9)})
     assert updated_leader_and_isr(waiting, alone) is None
@@ -293,7 +293,7 @@ def test_an_unclean_election_waits_for_answers_and_takes_the_best() -> None:
     assert decision.is_unclean
 
 
-def test_an_unclean_election_prefers_whoever_has_a_disk() -> None:
+def test_an_unclean_election_prefers_a_broker_with_its_disk() -> None:
     assert outcome_of(updated_leader_and_isr(partition(-1, (1,)), health(1, 3, lost=(1,)), unclean_allowed=True)) == (
         3,
         {3: 30},
@@ -315,7 +315,7 @@ replica_sets = st.sets(st.sampled_from([1, 2, 3, 4, 5]))
 
 
 @given(st.data(), st.integers(1, 5), replica_sets, replica_sets, replica_sets, replica_sets, st.booleans())
-def test_whoever_is_elected_has_everything_while_fewer_than_min_isr_lost_something(
+def test_the_elected_leader_has_everything_while_fewer_than_min_isr_lost_something(
     data: st.DataObject,
     min_in_sync: int,
     in_sync: set[int],

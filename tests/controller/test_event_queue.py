@@ -51,7 +51,7 @@ def test_who_waits_for_an_event_is_woken_by_the_first() -> None:
     run_virtually(scenario())
 
 
-def test_clear_and_put_drops_what_waited_and_tells_what_that_was() -> None:
+def test_clear_and_put_drops_what_waited_and_returns_what_that_was() -> None:
     async def scenario() -> None:
         queue = EventQueue()
         queue.put(TopicChange())

@@ -235,7 +235,7 @@ def test_a_broker_that_starts_learns_its_replicas_and_the_whole_cluster() -> Non
     on_virtual_time(scenario)
 
 
-def test_an_in_sync_change_that_comes_between_is_read_and_decided_anew() -> None:
+def test_an_in_sync_change_that_comes_between_is_read_and_decided_again() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         await cluster.create_topic("orders", [(2, 3, 1), (2, 1, 3)])

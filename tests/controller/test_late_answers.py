@@ -86,7 +86,7 @@ def test_a_refusal_of_an_earlier_attempt_does_not_stop_the_deletion(rejection: S
 
 
 def test_a_late_success_of_an_earlier_attempt_does_not_end_the_deletion() -> None:
-    """The broker came back since, with another disk perhaps: only it can tell what it has now."""
+    """The broker came back since, with another disk perhaps: only it knows what it has now."""
 
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
@@ -169,7 +169,7 @@ def test_a_refused_role_is_overtaken_by_what_is_decided_later() -> None:
 
 
 def test_an_answer_of_an_earlier_registration_does_not_fail_a_replica() -> None:
-    """A log directory was lost, the broker was started anew without it, and what it said before that comes late."""
+    """A log directory was lost, the broker was started again without it, and what it said before that comes late."""
 
     async def scenario() -> None:
         cluster = await ControlledCluster.start()

@@ -1,4 +1,4 @@
-"""Which log directories may stand for a lost one (R42, KIP-858)."""
+"""Log directories that may stand for a lost one (R42, KIP-858)."""
 
 from tidelog.cluster.znodes import LogDirectoryEpochs
 from tidelog.controller.log_directories import LogDirectories
@@ -35,5 +35,5 @@ def test_a_broker_with_new_directories_only_has_lost_all_others() -> None:
     assert not LogDirectories({"old": OLD, "new": NEW}).are_all_in({"new"})
 
 
-def test_a_broker_that_tells_of_no_directories_has_replaced_none() -> None:
+def test_a_broker_that_names_no_directories_has_replaced_none() -> None:
     assert LogDirectories().replacements_since(20) == set()

@@ -167,7 +167,7 @@ def test_a_new_controller_tells_a_new_log_directory_from_the_one_before() -> Non
     on_virtual_time(scenario)
 
 
-def test_whoever_names_the_epoch_that_was_in_sync_as_its_previous_one_is_elected_without_a_question() -> None:
+def test_a_broker_that_names_the_epoch_that_was_in_sync_as_its_previous_one_is_elected_without_a_question() -> None:
     async def scenario() -> None:
         cluster = await all_down()
         recorded = (await cluster.partition("orders")).in_sync_epochs

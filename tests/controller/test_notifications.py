@@ -97,7 +97,7 @@ def test_preferred_leaders_are_restored_on_request() -> None:
     on_virtual_time(scenario)
 
 
-def test_leaders_are_elected_for_whoever_asks_and_each_partition_has_its_answer() -> None:
+def test_leaders_are_elected_on_request_and_each_partition_has_its_answer() -> None:
     async def scenario() -> None:
         cluster = await led_by_the_second_replicas()
         cluster.forget_requests()
@@ -122,7 +122,7 @@ def test_leaders_are_elected_for_whoever_asks_and_each_partition_has_its_answer(
     on_virtual_time(scenario)
 
 
-def test_a_partition_without_leader_is_led_by_whoever_is_there_if_somebody_asks_for_it() -> None:
+def test_a_partition_without_leader_is_led_by_any_live_replica_if_somebody_asks_for_it() -> None:
     async def scenario() -> None:
         cluster = await ControlledCluster.start()
         await cluster.create_topic("orders", [(2, 3), (2, 3), (2,)])

@@ -158,7 +158,7 @@ def test_a_log_directory_whose_node_is_damaged_is_not_known() -> None:
 
 
 def test_no_epoch_is_given_twice_though_another_term_came_and_went_meanwhile() -> None:
-    """Between reading the epoch and claiming it. Nobody is in office then; only the version tells."""
+    """Between reading the epoch and claiming it. There is no controller then; only the version shows it."""
 
     async def scenario() -> None:
         state, store = await prepared()

@@ -1,4 +1,4 @@
-"""What the controller tells brokers at the end of an event: to whom, in which order, each thing once."""
+"""Requests of the controller to brokers at the end of an event: to whom, in which order, each thing once."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_what_is_said_twice_of_a_partition_is_sent_once_and_a_new_replica_stays_
     assert [each.leader_epoch for each in metadata.topic_states[0].partition_states] == [6]
 
 
-def test_leaders_take_office_before_others_hear_of_it_and_replicas_stop_last() -> None:
+def test_leaders_begin_before_others_hear_of_it_and_replicas_stop_last() -> None:
     batch = RequestBatch(3, 7)
     batch.add_stop_replica([1], "payments", 4, leader_epoch=8, delete=True)
     batch.add_metadata([1], [("orders", ORDERS, partition())])

@@ -1,4 +1,4 @@
-"""What a controller makes of brokers that came back since a partition's state was written (R41, R42)."""
+"""Brokers that came back since a partition's state was written, as a controller sees them (R41, R42)."""
 
 from collections.abc import Mapping
 

@@ -51,7 +51,7 @@ def test_a_partition_goes_from_new_over_online_and_offline_to_nothing() -> None:
     assert not states
 
 
-def test_a_refused_transition_tells_the_last_ones_of_its_replica() -> None:
+def test_a_refused_transition_lists_the_last_ones_of_its_replica() -> None:
     states = replica_states()
     states.move([Replica(P, 2), Replica(P, 5)], ReplicaState.NEW, "partition created")
     states.move([Replica(P, 2)], ReplicaState.ONLINE, "first leader chosen")

@@ -1,4 +1,4 @@
-"""Which topics, replicas and leaders the logs of all brokers amount to when the store knows nothing."""
+"""Topics, replicas and leaders that follow from the logs of all brokers when the store is empty."""
 
 import pytest
 from hypothesis import given

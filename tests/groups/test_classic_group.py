@@ -1,4 +1,4 @@
-"""What a classic group can be asked, and how it is written down."""
+"""Queries of a classic group, and its stored form."""
 
 import pytest
 

@@ -244,7 +244,7 @@ def test_answer_that_was_lost_is_given_again_before_the_assignment() -> None:
     assert coordinator.group.state is GroupState.COMPLETING_REBALANCE
 
 
-def test_other_metadata_before_the_assignment_starts_anew() -> None:
+def test_other_metadata_before_the_assignment_starts_again() -> None:
     coordinator = Coordinator()
     leader, _ = coordinator.enter()
     follower, _ = coordinator.enter()
@@ -286,7 +286,7 @@ def test_group_that_cannot_be_written_down_is_not_there(delay_ms: int) -> None:
     assert coordinator.join().error == MemberIdRequired.code
 
 
-def test_whoever_waits_hears_that_the_coordinator_has_moved() -> None:
+def test_a_member_that_waits_hears_that_the_coordinator_has_moved() -> None:
     coordinator = Coordinator()
     _, joined = coordinator.enter()
     coordinator.shard.perform(lambda machine, effects: machine.on_unloaded(effects))

@@ -61,7 +61,7 @@ def test_members_of_a_group_that_is_not_there_are_unknown() -> None:
     assert (response.member_id, response.group_instance_id, response.error_code) == ("m", "i", UnknownMemberId.code)
 
 
-def test_whoever_leaves_while_waiting_is_answered() -> None:
+def test_a_member_that_leaves_while_waiting_is_answered() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.two_that_have_joined()
     waiting = coordinator.sync(follower, 1)
@@ -146,7 +146,7 @@ def test_generation_that_had_no_assignment_yet_is_forgotten() -> None:
     assert other.heartbeat(first, 2) == IllegalGeneration.code
 
 
-def test_whoever_waits_for_an_assignment_hears_that_the_coordinator_has_moved() -> None:
+def test_a_member_that_waits_for_an_assignment_hears_that_the_coordinator_has_moved() -> None:
     coordinator = Coordinator()
     _, follower = coordinator.two_that_have_joined()
     waiting: Answered = coordinator.sync(follower, 1)

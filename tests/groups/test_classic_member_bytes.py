@@ -1,4 +1,4 @@
-"""What the members of classic groups may hold: what their group could store, and a bound over all groups."""
+"""Limits on the bytes of classic members: what their group could store, and a bound over all groups."""
 
 import pytest
 

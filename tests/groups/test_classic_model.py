@@ -217,7 +217,7 @@ class Life(RuleBasedStateMachine):
         assert all(len(answered.reply.outcomes) <= 1 for answered in self.asked)
 
     @invariant()
-    def whoever_is_not_answered_is_waited_for_by_a_timer(self) -> None:
+    def every_unanswered_member_has_a_timer(self) -> None:
         group = self._group()
         waiting = (
             [] if group is None else [each for each in group.members.values() if each.join_reply or each.sync_reply]

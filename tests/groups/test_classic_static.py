@@ -33,7 +33,7 @@ def test_static_member_that_is_back_keeps_its_assignment_without_a_rebalance() -
     assert list(coordinator.reloaded().group.members) == [leader, back.member_id]
 
 
-def test_static_leader_that_is_back_must_not_assign_anew() -> None:
+def test_static_leader_that_is_back_must_not_assign_again() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.static("a", "b")
     back = coordinator.join(instance="a").joined

@@ -1,4 +1,4 @@
-"""Who gets which partitions: all are given, evenly, and as few as possible move."""
+"""Assignors: all partitions are assigned, evenly, and as few as possible move."""
 
 import time
 

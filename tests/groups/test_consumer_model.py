@@ -63,7 +63,7 @@ class Client:
         self.assigned: set[tuple[bytes, int]] = set()
         self.used: set[tuple[bytes, int]] = set()
         self.is_unsure = True
-        """An answer was lost: it tells all it knows."""
+        """An answer was lost: it sends all its fields."""
         self.has_news = False
         """It has given something up, or taken it, and not said so."""
         self.is_dead = False

@@ -96,7 +96,7 @@ def test_a_member_without_classic_metadata_says_so() -> None:
     assert decode_versioned(ConsumerGroupMemberMetadataValue, data).classic_member_metadata is None
 
 
-def test_records_of_older_versions_tell_no_epochs_of_partitions() -> None:
+def test_records_of_older_versions_have_no_epochs_of_partitions() -> None:
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=7, assigned_partitions=[TopicPartitions(topic_id=TOPIC_ID, partitions=[0, 3])]
     )

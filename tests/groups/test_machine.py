@@ -105,7 +105,7 @@ class TestRecords:
         )
         assert decode_value(value) == committed
 
-    def test_an_offset_with_a_time_to_expire_has_the_version_that_can_tell_it(self) -> None:
+    def test_an_offset_with_a_time_to_expire_has_the_version_with_that_field(self) -> None:
         committed = CommittedOffset(5, -1, "", 1_700_000_000_000, 1_700_000_000_001)
         assert encode_value(committed).hex() == "0001000000000000000500000000018bcfe568000000018bcfe56801"
         assert decode_value(encode_value(committed)) == committed

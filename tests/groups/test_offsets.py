@@ -107,7 +107,7 @@ class TestMembers:
         with pytest.raises(UnknownMemberId):
             clients.commit(5, member="stranger", generation=generation)
 
-    def test_whoever_is_no_member_is_refused_while_there_are_members(self, clients: Clients) -> None:
+    def test_a_client_that_is_no_member_is_refused_while_there_are_members(self, clients: Clients) -> None:
         member, _ = clients.join(TOPIC)
         with pytest.raises(UnknownMemberId):
             clients.commit(5)
@@ -258,7 +258,7 @@ class TestDeleting:
         assert clients.delete_offset(topic="payments") == 0
         assert clients.fetch_all() == {(TOPIC, 0): 5}
 
-    def test_members_that_do_not_tell_what_they_read_keep_all_offsets(self, clients: Clients) -> None:
+    def test_members_that_do_not_say_what_they_read_keep_all_offsets(self, clients: Clients) -> None:
         clients.commit(5)
         clients.join(TOPIC, protocol_type="connect")
         with pytest.raises(NonEmptyGroup):

@@ -1,4 +1,4 @@
-"""Which end markers keep a commit of offsets out of a transaction."""
+"""End markers that keep a commit of offsets out of a transaction."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who started whom, as the kernel tells it: to find the processes of Spark, and to kill exactly those."""
+"""Process tree, as the kernel reports it: finds the processes of Spark, to kill exactly those."""
 
 import os
 import signal
@@ -75,5 +75,5 @@ def kill_all(identities: list[ProcessIdentity]) -> list[ProcessIdentity]:
 
 
 def kill_tree(pid: int) -> list[ProcessIdentity]:
-    """From the top, so that nobody starts anything anew."""
+    """From the top, so that no parent starts another child."""
     return kill_all(tree(pid))

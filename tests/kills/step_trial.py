@@ -46,7 +46,7 @@ def strike(blows: Sequence[Blow], seed: int, directory: Path, say: Say, *, on_cl
 
 
 class StruckQuery:
-    """Whoever is killed comes back at once."""
+    """A killed process comes back at once."""
 
     def __init__(self, directory: Path, broker: TidelogProcess, cluster: StandaloneCluster | None) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""Where exactly a process is killed: the steps of a micro-batch that is written exactly once."""
+"""Kill points: the steps of a micro-batch that is written exactly once."""
 
 from enum import StrEnum
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Killed pipelines lose nothing; and whoever claims that would notice if they did."""
+"""Killed pipelines lose nothing; and the check would notice if they did."""
 
 import random
 from pathlib import Path

@@ -37,7 +37,7 @@ Say = Callable[[str], None]
 
 
 class TrialFailed(Exception):
-    """The pipeline did not recover; the message is its story."""
+    """The pipeline did not recover; the message has its output and log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _finish(pipeline: KilledPipeline, produced: int) -> None:
     _wait(pipeline, lambda: pipeline.least_read() >= produced, "has not read everything")
     code = pipeline.stop(STOP_LIMIT_S)
     if code != 0:
-        raise TrialFailed(f"the pipeline stopped with exit code {code}:\n{pipeline.story()}")
+        raise TrialFailed(f"the pipeline stopped with exit code {code}:\n{pipeline.output_and_log()}")
 
 
 def _wait(pipeline: PipelineProcess, is_reached: Callable[[], bool], otherwise: str) -> None:
@@ -136,9 +136,9 @@ def _wait(pipeline: PipelineProcess, is_reached: Callable[[], bool], otherwise: 
     while not is_reached():
         code = pipeline.exit_code()
         if code is not None:
-            raise TrialFailed(f"the pipeline ended by itself with exit code {code}:\n{pipeline.story()}")
+            raise TrialFailed(f"the pipeline ended by itself with exit code {code}:\n{pipeline.output_and_log()}")
         if time.monotonic() > deadline:
-            raise TrialFailed(f"the pipeline {otherwise} after {RECOVERY_LIMIT_S:.0f} s:\n{pipeline.story()}")
+            raise TrialFailed(f"the pipeline {otherwise} after {RECOVERY_LIMIT_S:.0f} s:\n{pipeline.output_and_log()}")
         time.sleep(POLL_S)
 
 

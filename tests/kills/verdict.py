@@ -1,4 +1,4 @@
-"""What came out, held against what was produced: each key's records are numbered from 0."""
+"""Comparison of the output with what was produced: each key's records are numbered from 0."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What Spark, Java and Python say about a failure, and the one sentence that a user gets."""
+"""Failures as Spark, Java and Python report them, and the one sentence that a user gets."""
 
 import pytest
 
@@ -206,7 +206,7 @@ FRAMES = "\n\tat org.apache.spark.sql.execution.python.streaming.PythonStreaming
         ),
     ],
 )
-def test_causes_tell_what_the_message_does_not(message: str, trace: str, sentence: str) -> None:
+def test_causes_say_what_the_message_does_not(message: str, trace: str, sentence: str) -> None:
     explained = with_causes(NO_REASON.format(message), trace + FRAMES)
     assert "scala" not in explained
     assert failure_of(explained) == Failure(sentence, passes=True)
@@ -232,7 +232,7 @@ def test_a_sentence_has_an_end() -> None:
     assert len(failure_of("x" * 100_000).sentence) == 1000
 
 
-def test_pauses_grow_to_a_minute_and_begin_anew_after_a_batch() -> None:
+def test_pauses_grow_to_a_minute_and_begin_again_after_a_batch() -> None:
     restarts = Restarts()
     restarts.on_batch()
     assert [restarts.on_failure() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]

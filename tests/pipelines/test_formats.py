@@ -1,4 +1,4 @@
-"""What becomes of the bytes of records: columns where they fit, one sentence where they do not."""
+"""Record formats: columns where the bytes of a record fit, one sentence where they do not."""
 
 import io
 import json
@@ -207,7 +207,7 @@ def test_avro_keeps_its_types(spark: "SparkSession", tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_avro_tells_bad_values_and_finds_the_prefix_by_itself(spark: "SparkSession", tmp_path: Path) -> None:
+def test_avro_reports_bad_values_and_finds_the_prefix_by_itself(spark: "SparkSession", tmp_path: Path) -> None:
     small = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]}
     begins_with_zero = avro({"a": 0, "b": "hello"}, small)
     values = [begins_with_zero, PREFIX + begins_with_zero, b"\x02", begins_with_zero + b"?", None, b""]

@@ -1,4 +1,4 @@
-"""What is seen of a running pipeline: on a terminal, in a file, and by Prometheus."""
+"""Progress of a running pipeline: on a terminal, in a file, and for Prometheus."""
 
 import io
 import urllib.request

@@ -1,4 +1,4 @@
-"""What Spark's checkpoints say of how far a query has come."""
+"""Progress of a query, as read from Spark's checkpoints."""
 
 import json
 from pathlib import Path

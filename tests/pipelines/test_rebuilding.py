@@ -1,4 +1,4 @@
-"""A table built anew holds every record once, whatever its pipeline does meanwhile. Without Spark: a log of numbers."""
+"""A rebuilt table holds every record once, whatever its pipeline does meanwhile. Without Spark: a log of numbers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -128,7 +128,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     return Bench(request.param, tmp_path)
 
 
-def test_all_rows_are_made_anew_and_the_query_goes_on(bench: Bench) -> None:
+def test_all_rows_are_rewritten_and_the_query_goes_on(bench: Bench) -> None:
     bench.query.batch()
     bench.query.batch()
     bench.replay()
@@ -223,7 +223,7 @@ def test_new_columns_take_the_place_of_rows_that_arrived_meanwhile(bench: Bench)
         assert sorted(table.read()["tax"].to_pylist()) == [NEW] * 9
 
 
-def test_a_table_that_is_gone_is_built_anew(bench: Bench) -> None:
+def test_a_table_that_is_gone_is_rebuilt(bench: Bench) -> None:
     bench.query.plan(5)
     bench.query.commit()
     bench.replay()

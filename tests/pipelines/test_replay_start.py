@@ -1,4 +1,4 @@
-"""Where a replay starts, for every form of `--from`, in logs that begin and end somewhere."""
+"""Start of a replay, for every form of `--from`, in logs that begin and end somewhere."""
 
 import pytest
 from hypothesis import given

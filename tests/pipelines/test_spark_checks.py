@@ -1,4 +1,4 @@
-"""What Spark finds in a pipeline's SQL and expressions before it runs."""
+"""Spark's checks of a pipeline's SQL and expressions before it runs."""
 
 import subprocess
 import sys

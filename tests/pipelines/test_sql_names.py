@@ -1,4 +1,4 @@
-"""Which views a piece of SQL reads."""
+"""Views that a piece of SQL reads."""
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def test_views_behind_from_and_join(sql: str, views: list[str]) -> None:
     assert [view.name for view in views_read_by(sql)] == views
 
 
-def test_each_name_tells_its_line() -> None:
+def test_each_name_has_its_line() -> None:
     assert views_read_by("SELECT *\nFROM orders\nJOIN\n  customers") == [
         ViewName("orders", 1),
         ViewName("customers", 3),

@@ -135,7 +135,7 @@ def test_lock_of_somebody_who_has_not_written_himself_down_yet_names_nobody(stat
             state.stop(timeout_s=0)
 
 
-def test_looking_never_keeps_a_run_from_starting(state: PipelineState, file: Path) -> None:
+def test_an_inspection_never_keeps_a_run_from_starting(state: PipelineState, file: Path) -> None:
     with state.running(file):
         pass
     done = threading.Event()
@@ -144,15 +144,15 @@ def test_looking_never_keeps_a_run_from_starting(state: PipelineState, file: Pat
         while not done.is_set():
             state.holder()
 
-    looking = threading.Thread(target=look)
-    looking.start()
+    inspection = threading.Thread(target=look)
+    inspection.start()
     try:
         for _ in range(10):
             with state.running(file):
                 pass
     finally:
         done.set()
-        looking.join()
+        inspection.join()
 
 
 def test_name_taken_by_another_file_is_refused_until_that_file_is_gone(state: PipelineState, file: Path) -> None:

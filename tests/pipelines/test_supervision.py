@@ -1,4 +1,4 @@
-"""How queries are followed and ended when they are many, busy or stuck; with fakes."""
+"""Supervision of queries that are many, busy or stuck; with fakes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -191,7 +191,7 @@ def test_the_second_interrupt_ends_the_process_without_waiting_for_spark(
     assert seen[0] == f"ended with {INTERRUPTED}"
 
 
-def test_a_run_tells_the_address_of_sparks_own_page_until_it_ends(
+def test_a_run_shows_the_address_of_sparks_own_page_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, seen = PipelineState(tmp_path, "job"), []

@@ -34,7 +34,7 @@ def written(kind: TableKind, tmp_path: Path) -> Iterator[Table]:
 
 
 @pytest.mark.usefixtures("written")
-def test_a_checkpoint_that_begins_anew_is_refused_and_writes_nothing(kind: TableKind, tmp_path: Path) -> None:
+def test_a_checkpoint_that_begins_again_is_refused_and_writes_nothing(kind: TableKind, tmp_path: Path) -> None:
     with pytest.raises(TableError, match="shop/orders wrote with another checkpoint"):
         open_table(sink_of(kind, tmp_path), application_of("shop", "orders", "2222-bbbb"), tmp_path)
 
@@ -75,7 +75,7 @@ def test_a_checkpoint_that_is_older_than_the_table_is_refused(kind: TableKind, t
         writer.write(LOST, 1)
 
 
-def test_a_table_that_is_gone_is_not_begun_anew_in_the_middle(kind: TableKind, tmp_path: Path) -> None:
+def test_a_table_that_is_gone_is_not_begun_again_in_the_middle(kind: TableKind, tmp_path: Path) -> None:
     sink = sink_of(kind, tmp_path)
     with closing(opened(sink, tmp_path, application=OURS)) as table:
         write_batch(table, 0)

@@ -136,7 +136,7 @@ def layout(directory: Path, schema: pa.Schema, *columns: str) -> FileLayout:
     return FileLayout(str(directory), schema, "part", tuple(PartitionColumn(name, name) for name in columns))
 
 
-def test_facts_tell_rows_bytes_partition_and_bounds(tmp_path: Path) -> None:
+def test_facts_have_rows_bytes_partition_and_bounds(tmp_path: Path) -> None:
     rows = pa.RecordBatch.from_pydict(
         {
             "day": [date(2026, 1, 31)] * 3,
@@ -193,7 +193,7 @@ def test_the_driver_writes_small_batches_of_small_rows_itself() -> None:
     assert driver_rows(17, 17 * 1024 * 1024) == 0
 
 
-def test_maintenance_comes_with_every_so_many_batches_whoever_wrote_them() -> None:
+def test_maintenance_comes_with_every_so_many_batches_of_any_writer() -> None:
     assert [batch_id for batch_id in range(100) if is_due(batch_id, 32)] == [31, 63, 95]
     assert is_due(0, 1)
 

@@ -213,7 +213,7 @@ def test_partitions_whose_names_begin_like_hidden_ones_are_part_of_the_table(kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_tells_who_else_has_written_to_it(kind: TableKind, tmp_path: Path) -> None:
+def test_a_table_shows_who_else_has_written_to_it(kind: TableKind, tmp_path: Path) -> None:
     sink = sink_of(kind, tmp_path)
     for batch_id, application in enumerate(("shop/orders/1", "shop/orders/2", "stock/all goods/1", "by-hand")):
         with closing(opened(sink, tmp_path, application=application)) as table:

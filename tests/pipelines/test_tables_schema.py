@@ -1,4 +1,4 @@
-"""What becomes of rows whose columns are not those of the table."""
+"""Rows whose columns are not those of the table."""
 
 from contextlib import closing, suppress
 from pathlib import Path

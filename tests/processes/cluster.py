@@ -20,10 +20,10 @@ POLL_S = 0.02
 END_OF_GREETING = "Stop it with"
 
 
-def wait_for(what: Callable[[], bool], story: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+def wait_for(what: Callable[[], bool], describe: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + patience_s
     while not what():
-        assert time.monotonic() < deadline, story()
+        assert time.monotonic() < deadline, describe()
         time.sleep(POLL_S)
 
 
@@ -183,10 +183,10 @@ class Cluster:
     def wait_for_state(
         self, topic: str, partition: int, what: Callable[[PartitionState], bool], patience_s: float = PATIENCE_S
     ) -> PartitionState:
-        wait_for(lambda: what(self.state(topic, partition)), lambda: self._story(topic, partition), patience_s)
+        wait_for(lambda: what(self.state(topic, partition)), lambda: self._description(topic, partition), patience_s)
         return self.state(topic, partition)
 
-    def _story(self, topic: str, partition: int) -> str:
+    def _description(self, topic: str, partition: int) -> str:
         """The state, and what each broker said last."""
         ends = [f"broker {each.broker_id}:\n{each.output[-3000:]}" for each in self.brokers.values()]
         return "\n".join([f"{topic}-{partition}: {self.state(topic, partition)}", *ends])

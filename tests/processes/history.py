@@ -1,4 +1,4 @@
-"""What was written, acknowledged and read while brokers failed, and whether it fits what is in the logs at the end."""
+"""History of what was written, acknowledged and read while brokers failed, and its comparison with the final logs."""
 
 import time
 from collections import defaultdict
@@ -117,7 +117,7 @@ class FollowingReader:
         self.seen: Logs = defaultdict(dict)
         self.contradictions: list[str] = []
         self.errors: list[str] = []
-        """That the application is told of."""
+        """That the application hears of."""
         self._thread = Thread(target=self._read, name="reader")
 
     def __enter__(self) -> Self:
@@ -183,7 +183,7 @@ def _end_offset(bootstrap: str, topic: str, partition: int) -> int:
             _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=2, cached=False)
             return int(end)
         except KafkaException:
-            assert time.monotonic() < deadline, f"{topic}-{partition} tells no end"
+            assert time.monotonic() < deadline, f"{topic}-{partition} reports no end"
             time.sleep(0.1)
         finally:
             consumer.close()

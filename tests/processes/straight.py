@@ -1,4 +1,4 @@
-"""Writes straight to one broker, whoever leads, as a client with old metadata does."""
+"""Writes straight to one broker, also if another leads, as a client with old metadata does."""
 
 import asyncio
 from collections.abc import Callable

@@ -45,7 +45,7 @@ def test_acknowledgement_for_another_place_is_found() -> None:
         check(writer, log_of(*VALUES))
 
 
-def test_acknowledgement_that_does_not_tell_the_place_passes() -> None:
+def test_acknowledgement_without_an_offset_passes() -> None:
     writer = writer_of(*VALUES)
     writer.acknowledged[0][1] = Acknowledgement(VALUES[1], None, 0.0)
     check(writer, log_of(*VALUES))

@@ -1,4 +1,4 @@
-"""What is accepted and what is refused, byte by byte."""
+"""Codec: what it accepts and what it refuses, byte by byte."""
 
 import struct
 import time

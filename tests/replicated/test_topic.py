@@ -97,7 +97,7 @@ def test_a_read_of_state_waits_until_what_it_saw_is_committed() -> None:
     with_harness(scenario)
 
 
-def test_an_answer_that_tells_no_state_does_not_wait() -> None:
+def test_an_answer_without_state_does_not_wait() -> None:
     async def scenario(harness: CountingHarness) -> None:
         harness.lead()
         harness.add(3)
@@ -672,7 +672,7 @@ def test_an_end_marker_waits_for_its_commit_and_is_refused_where_nobody_coordina
     with_harness(scenario)
 
 
-def test_a_partition_that_leaves_while_it_loads_is_loaded_anew_when_it_comes_back() -> None:
+def test_a_partition_that_leaves_while_it_loads_is_loaded_again_when_it_comes_back() -> None:
     async def scenario(harness: CountingHarness) -> None:
         harness.lead()
         harness.add(3)

@@ -51,7 +51,7 @@ class FetcherHarness:
         return replica
 
     async def until(self, is_true: Callable[[], bool], *, within_s: float = 10.0) -> float:
-        """Wait, a millisecond at a time, and tell how long it took."""
+        """Wait, a millisecond at a time. Returns how long it took."""
         started = self.clock.monotonic()
         while not is_true():
             assert self.clock.monotonic() - started < within_s, "it did not happen in time"

@@ -52,7 +52,7 @@ class LedPartition:
     leader_epoch: int
     error_code: int = 0
     """What every question about it is answered with."""
-    may_tell_divergence: bool = True
+    reports_divergence: bool = True
 
 
 @dataclass
@@ -219,7 +219,7 @@ class ScriptedLeader:
         led = self.partitions[topic, index]
         log = led.log
         data.high_watermark, data.log_start_offset = log.high_watermark, log.log_start_offset
-        if led.may_tell_divergence:
+        if led.reports_divergence:
             try:
                 diverging = log.leader_epochs.diverging_epoch(
                     wanted.last_fetched_epoch, wanted.fetch_offset, log.log_end_offset

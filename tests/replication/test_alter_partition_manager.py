@@ -126,7 +126,7 @@ def test_a_silent_follower_is_dropped_in_the_store_and_the_controller_is_notifie
     with_harness(scenario)
 
 
-def test_the_log_tells_why_a_replica_left_and_that_it_joined(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_why_a_replica_left_and_that_it_joined(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(harness: Harness) -> None:
         caplog.set_level(logging.INFO, "tidelog.replication.alter_partition_manager")
         await harness.create(1)

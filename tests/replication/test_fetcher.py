@@ -171,7 +171,7 @@ def test_waits_between_attempts_grow_to_the_setting() -> None:
     run_fetching(scenario)
 
 
-def test_a_leader_that_does_not_answer_is_connected_to_anew() -> None:
+def test_a_leader_that_does_not_answer_is_connected_to_again() -> None:
     async def scenario(harness: FetcherHarness) -> None:
         harness.leader.lead("orders")
         replica = harness.start_following("orders")
@@ -294,7 +294,7 @@ def test_cascaded_failovers_are_reconciled_question_by_question() -> None:
         for epoch in (1, 2, 4):
             append(theirs, b"%d" % epoch, leader_epoch=epoch)
         led = harness.leader.lead("orders", leader_epoch=5, log=theirs)
-        led.may_tell_divergence = False
+        led.reports_divergence = False
         replica = harness.replica("orders", log=ours)
         harness.follow(replica, leader_epoch=5)
         await harness.until(lambda: replica.log.log_end_offset == 3)
@@ -345,7 +345,7 @@ def test_where_the_leader_ends_earlier_the_rest_is_truncated_and_the_loss_is_log
 ) -> None:
     async def scenario(harness: FetcherHarness) -> None:
         led = harness.leader.lead("orders")
-        led.may_tell_divergence = False
+        led.reports_divergence = False
         for value in (b"a", b"b", b"c"):
             harness.leader.append("orders", value)
         replica = harness.start_following("orders")
@@ -415,7 +415,7 @@ def test_trouble_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixtu
         run_fetching(scenario)
 
 
-def test_a_leader_that_hears_of_its_office_late_is_asked_again_soon() -> None:
+def test_a_leader_that_hears_of_its_election_late_is_asked_again_soon() -> None:
     async def scenario(harness: FetcherHarness) -> None:
         log = new_log()
         append(log, b"a", leader_epoch=1)
@@ -494,7 +494,7 @@ def test_a_partition_whose_disk_fails_is_given_up_and_the_others_go_on() -> None
     run_fetching(scenario)
 
 
-def test_a_session_that_the_leader_forgot_is_opened_anew() -> None:
+def test_a_session_that_the_leader_forgot_is_opened_again() -> None:
     async def scenario(harness: FetcherHarness) -> None:
         harness.leader.lead("orders")
         replica = harness.start_following("orders")

@@ -1,4 +1,4 @@
-"""Which fetcher has which partition, and when fetchers begin and end (R25)."""
+"""Fetchers: which partitions each one has, and when fetchers begin and end (R25)."""
 
 import asyncio
 from dataclasses import replace
@@ -99,7 +99,7 @@ def test_another_number_of_fetchers_takes_effect_while_they_run() -> None:
     run_fetching(scenario)
 
 
-def test_statistics_tell_lag_bytes_and_requests() -> None:
+def test_statistics_have_lag_bytes_and_requests() -> None:
     async def scenario(harness: FetcherHarness) -> None:
         led = harness.leader.lead("orders")
         harness.leader.append("orders", b"a" * 1000)

@@ -194,7 +194,7 @@ def test_damaged_records_are_fetched_again_and_a_broken_disk_is_final() -> None:
     assert follower.on_rejected(KafkaStorageError("no disk")) == MarkPartitionFailed("no disk")
 
 
-def test_waits_grow_from_short_to_the_setting_and_begin_anew_after_a_success() -> None:
+def test_waits_grow_from_short_to_the_setting_and_begin_again_after_a_success() -> None:
     assert [backoff_ms(failures, 1000) for failures in range(10)] == [0, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]
     follower = fetching(ModelLog(1))
     for failures in (1, 2):
@@ -268,7 +268,7 @@ def test_a_follower_that_is_in_range_after_all_reconciles_again_after_a_moment()
     assert follower.state is FollowerState.TRUNCATING
 
 
-def test_a_leader_that_cannot_tell_its_range_is_asked_again_later() -> None:
+def test_a_leader_that_cannot_report_its_range_is_asked_again_later() -> None:
     follower = fetching(ModelLog(1, 1))
     follower.on_fetched(OffsetOutOfRange.code, None)
     follower.ask_range()
@@ -358,7 +358,7 @@ def test_without_the_second_question_a_cascade_of_failovers_would_leave_logs_apa
     assert log.records[: first.offset] != leader.records[: first.offset]
 
 
-def test_an_illegal_transition_of_a_follower_tells_the_last_ones() -> None:
+def test_an_illegal_transition_of_a_follower_lists_the_last_ones() -> None:
     follower = fetching(ModelLog(1, 1))
     with pytest.raises(IllegalTransition, match="FETCHING -> FETCHING") as raised:
         follower.on_no_epochs()

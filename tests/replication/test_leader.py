@@ -400,7 +400,7 @@ def test_a_leader_alone_gives_back_what_it_commits() -> None:
     assert leader.on_append(5, START_MS) == LeaderEffects(high_watermark=5)
 
 
-def test_what_a_leader_commits_as_it_takes_office_comes_back_with_the_first_event() -> None:
+def test_what_a_leader_commits_when_it_begins_comes_back_with_the_first_event() -> None:
     leader = leader_of(1, log_end=7)
     assert leader.on_elected(START_MS) == LeaderEffects(high_watermark=7)
     assert leader.on_elected(START_MS) is None

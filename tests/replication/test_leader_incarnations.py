@@ -188,7 +188,7 @@ def test_a_leader_that_knows_a_lower_min_isr_than_the_controller_clears_the_list
     assert proposed(leader_with({1: 10}, in_sync=(1,), min_in_sync=1).on_elected(START_MS)) is None
 
 
-def test_a_write_that_was_found_in_the_store_tells_who_is_eligible() -> None:
+def test_a_write_that_was_found_in_the_store_shows_who_is_eligible() -> None:
     leader = leader_with({1: 10, 2: 20}, in_sync=(1, 2))
     proposal = without(leader, 2)
     leader.on_written(proposal.in_sync_replicas, 1, START_MS, {2: 19})

@@ -77,7 +77,7 @@ class Leadership(RuleBasedStateMachine):
         self.perform(self.leader.on_written(sorted(self.stored), self.version, self.now_ms))
 
     @invariant()
-    def whoever_may_be_elected_holds_what_is_committed(self) -> None:
+    def every_electable_replica_has_what_is_committed(self) -> None:
         """I2."""
         assert all(self.leader.high_watermark <= self.held[replica] for replica in self.stored - {1})
 

@@ -322,7 +322,7 @@ def test_a_follower_is_never_cut_below_its_log_start() -> None:
 
 
 def test_the_log_start_of_a_follower_does_not_pass_its_high_watermark() -> None:
-    """R4: a leader that has just taken office may know a log start that its own high watermark has not reached yet."""
+    """R4: a leader that was just elected may know a log start that its own high watermark has not reached yet."""
 
     async def scenario(replicas: Replicas) -> None:
         replicas.take(assignment_of(1, 2, leader=2))

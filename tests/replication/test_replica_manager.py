@@ -1,4 +1,4 @@
-"""What the controller says, and what becomes of it."""
+"""Requests of the controller to the replica manager, and what they change."""
 
 import asyncio
 import errno
@@ -149,7 +149,7 @@ def test_fetching_stops_before_a_role_changes_and_starts_after_it() -> None:
     with_replicas(scenario)
 
 
-def test_the_same_leader_in_a_new_epoch_is_followed_anew() -> None:
+def test_the_same_leader_in_a_new_epoch_is_followed_again() -> None:
     """KAFKA-7164: what must be cut is asked again in every epoch."""
 
     async def scenario(replicas: Replicas) -> None:

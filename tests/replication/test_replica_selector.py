@@ -1,4 +1,4 @@
-"""Which replica a consumer is sent to (R23, KIP-392)."""
+"""Choice of the replica that a consumer reads from (R23, KIP-392)."""
 
 from tests.replication.leaders import START_MS, leader_of, peers_of
 from tidelog.replication.leader import PartitionLeader

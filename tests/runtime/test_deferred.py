@@ -19,7 +19,7 @@ async def waiting(deferred: Deferred[str]) -> "asyncio.Task[str]":
     return task
 
 
-def test_whoever_waits_is_given_the_response() -> None:
+def test_a_waiter_gets_the_response() -> None:
     async def scenario() -> None:
         deferred: Deferred[str] = Deferred()
         task = await waiting(deferred)

@@ -1,4 +1,4 @@
-"""What every disk must do, and what only the one in memory can do."""
+"""Contract of every disk, and the extras of the one in memory."""
 
 import errno
 import os

@@ -179,7 +179,7 @@ def test_a_client_that_sends_a_lot_still_gets_its_refusal() -> None:
     serve(scenario)
 
 
-def test_whoever_goes_away_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_goes_away_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(served: Served) -> None:
         for sent in (b"", b"GET /pa", b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n"):
             client = await served.send(sent)

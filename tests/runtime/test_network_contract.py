@@ -1,4 +1,4 @@
-"""What every network has to do, in sockets and in memory."""
+"""Contract of every network, with sockets and in memory."""
 
 import asyncio
 import socket
@@ -233,7 +233,7 @@ def test_a_connection_can_be_turned_away(network: Network) -> None:
 
         listener = await network.listen("127.0.0.1", 0, lambda channel: None)
         listener.start()
-        with suppress(OSError):  # with TLS, whoever connects notices at once
+        with suppress(OSError):  # with TLS, the client notices at once
             await network.connect("127.0.0.1", listener.port, attach)
         await client[0].until(lambda recorder: recorder.closed_because is not None)
         listener.close()
@@ -316,7 +316,7 @@ def test_a_name_with_several_addresses_means_the_ipv4_one() -> None:
 
 
 def test_a_connection_to_itself_counts_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system may choose the very port, on which nobody listens, for the end of whoever keeps connecting to it."""
+    """The system may give a client that keeps connecting to a port without listener that very port for its own end."""
 
     async def scenario() -> None:
         with socket.socket() as probe:
@@ -485,7 +485,7 @@ def test_many_large_unfinished_frames_together_hold_little_more_than_the_limit(m
     run(scenario())
 
 
-def test_whoever_stalls_while_memory_is_exhausted_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_stalls_while_memory_is_exhausted_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receive_buffers, "CHECK_S", 0.01)
 
     async def scenario() -> None:
@@ -539,7 +539,7 @@ def test_of_those_who_all_wait_for_memory_the_one_that_lacks_most_is_closed() ->
 
 
 def test_a_client_that_sent_much_does_not_keep_others_waiting() -> None:
-    """Its frames are handled in slices; whoever sent one frame comes in between."""
+    """Its frames are handled in slices; a client with one frame comes in between."""
 
     class Slow(Recorder):
         def on_frame(self, frame: memoryview) -> None:
@@ -593,7 +593,7 @@ class CrowdedTurns(Turns):
         super().queue(work, is_continued=is_continued)
 
 
-def test_whoever_is_in_the_middle_of_a_frame_queues_up_behind_whole_requests() -> None:
+def test_a_client_in_the_middle_of_a_frame_queues_up_behind_whole_requests() -> None:
     async def scenario() -> None:
         turns = CrowdedTurns()
         pair = await Pair().connect(SocketNetwork(MAX_FRAME_BYTES, turns=turns))
@@ -680,7 +680,7 @@ def test_no_two_connections_receive_into_one_buffer() -> None:
 
 
 @pytest.mark.parametrize("sent", [100, 17_000])
-def test_whoever_leaves_in_the_middle_of_a_frame_holds_nothing_any_more(sent: int) -> None:
+def test_a_client_that_leaves_in_the_middle_of_a_frame_holds_nothing_any_more(sent: int) -> None:
     async def scenario() -> None:
         network = SocketNetwork(MAX_FRAME_BYTES)
         pair = Pair()

@@ -1,4 +1,4 @@
-"""Whether a read would wait for the device, asked of the real page cache."""
+"""Reads that would wait for the device, detected by the real page cache."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which receive buffers are kept for the next frame."""
+"""Receive buffers that are kept for the next frame."""
 
 import asyncio
 from collections.abc import Callable

@@ -23,21 +23,21 @@ def test_a_failure_is_reported_and_an_end_is_not() -> None:
 
 
 def test_what_still_runs_is_cancelled_and_waited_for() -> None:
-    story: list[str] = []
+    events: list[str] = []
 
     async def go_on() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
-            story.append("ended")
+            events.append("ended")
 
     async def scenario() -> None:
-        tasks = SideTasks(lambda error: story.append(str(error)))
+        tasks = SideTasks(lambda error: events.append(str(error)))
         tasks.start(go_on())
         await asyncio.sleep(0)
         await tasks.cancel()
-        story.append("cancelled")
+        events.append("cancelled")
 
     asyncio.run(scenario())
-    assert story == ["ended", "cancelled"]
+    assert events == ["ended", "cancelled"]

@@ -151,7 +151,7 @@ def test_an_operation_out_of_time_completes_once() -> None:
     run_virtually(scenario())
 
 
-def test_an_abandoned_operation_tells_nobody() -> None:
+def test_an_abandoned_operation_notifies_nobody() -> None:
     async def scenario() -> None:
         waiting, watchers = purgatory(), Watchers()
         operation = Threshold(0, {watchers: 1})

@@ -70,7 +70,7 @@ def test_a_failed_login_allows_nothing_more() -> None:
     assert allowed(login) == set()
 
 
-def test_reasons_that_tell_of_users_are_not_sent() -> None:
+def test_reasons_that_reveal_users_are_not_sent() -> None:
     login = new_login()
     login.on_handshake("PLAIN", 1, 0)
     answer = login.on_token(b"\0\xff\0", 0)

@@ -130,7 +130,7 @@ def test_finding_a_coordinator_without_permission_creates_no_topic() -> None:
     with_authorizer(scenario)
 
 
-def test_regular_expressions_of_groups_do_not_tell_which_topics_exist() -> None:
+def test_regular_expressions_of_groups_do_not_reveal_which_topics_exist() -> None:
     async def scenario(guarded: Guarded) -> None:
         for topic in ("secret-plans", "open"):
             await guarded.admin.create_topic(topic)

@@ -139,7 +139,7 @@ def test_a_log_directory_that_was_added_and_has_its_backup_is_no_longer_new() ->
     run_virtually(main())
 
 
-def test_a_damaged_file_is_written_anew() -> None:
+def test_a_damaged_file_is_rewritten() -> None:
     async def main() -> None:
         harness = Harness()
         async with harness.broker():

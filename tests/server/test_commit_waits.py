@@ -8,7 +8,7 @@ from tidelog.server.commit_waits import CommitWait
 
 
 def test_a_write_is_not_acknowledged_by_another_leadership_of_the_same_broker() -> None:
-    """Between two looks it lost its office, its record, and got the office back: the offset is another record's."""
+    """Between two checks the broker lost its leadership and the record, and leads again: another record is there."""
 
     async def scenario(replicas: Replicas) -> None:
         replicas.take(assignment_of(1, 2, epoch=1))

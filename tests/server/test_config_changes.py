@@ -249,7 +249,7 @@ def test_a_store_rebuilt_while_it_is_read_is_read_once_more() -> None:
     while_following(scenario)
 
 
-def test_whoever_made_a_change_need_not_wait_for_the_notification() -> None:
+def test_the_broker_that_made_a_change_need_not_wait_for_the_notification() -> None:
     async def scenario(following: Following) -> None:
         await following.change("topics/orders", retention_ms="2")
         await following.changes.catch_up()

@@ -112,7 +112,7 @@ async def replace(
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_topic_tells_all_its_settings(version: int) -> None:
+def test_a_topic_reports_all_its_settings(version: int) -> None:
     async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", retention_ms="1000")
         result = await describe(client, T, version=version)
@@ -164,7 +164,7 @@ def test_what_is_asked_for_a_thousand_times_is_answered_once() -> None:
     with_broker(scenario)
 
 
-def test_a_broker_tells_what_is_set_and_what_can_be_changed() -> None:
+def test_a_broker_reports_what_is_set_and_what_can_be_changed() -> None:
     async def scenario(harness: Harness, client: Client) -> None:
         partitions = await entry(client, THIS_BROKER, "num.partitions")
         assert (partitions.value, partitions.config_source) == ("3", ConfigSource.STATIC_BROKER_CONFIG)

@@ -1,4 +1,4 @@
-"""What the broker does with connections: limits, hostile frames, pipelining, idleness, the end."""
+"""Connections of a broker: limits, hostile frames, pipelining, idleness, the end."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What the controller tells a broker: who may, in which order, and what becomes of it."""
+"""Requests of the controller to a broker: who may send them, in which order, and what they change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -270,7 +270,7 @@ def test_a_broker_that_registers_again_between_two_steps_takes_no_more_roles_of_
     with_broker(scenario)
 
 
-def test_whoever_knows_the_epoch_of_this_broker_is_no_client() -> None:
+def test_a_request_with_the_epoch_of_this_broker_is_from_a_broker() -> None:
     async def scenario(controlled: ControlledBroker) -> None:
         request: Any = leadership()
         for epoch, code in ((-1, ClusterAuthorizationFailed.code), (2**62, StaleBrokerEpoch.code)):

@@ -67,7 +67,7 @@ def directories(harness: Harness) -> set[str]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_creates_and_tells_what_it_knows(version: int) -> None:
+def test_every_version_creates_and_reports_what_it_knows(version: int) -> None:
     async def scenario(harness: Harness, client: Client) -> None:
         (result,) = await create(client, topic(partitions=2, configs={"retention.ms": "1000"}), version=version)
         assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
@@ -100,7 +100,7 @@ def test_a_client_may_assign_the_replicas() -> None:
     with_broker(scenario)
 
 
-def test_validating_tells_the_same_and_creates_nothing() -> None:
+def test_validating_answers_the_same_and_creates_nothing() -> None:
     async def scenario(harness: Harness, client: Client) -> None:
         (result,) = await create(client, topic(partitions=2), validate_only=True)
         assert (result.error_code, result.num_partitions) == (0, 2)
@@ -240,7 +240,7 @@ def test_asking_for_an_internal_topic_that_nobody_needs_does_not_create_it() -> 
 HALF = MAX_TOPICS_WITH_SETTINGS // 2
 
 
-def test_answers_about_very_many_topics_tell_their_settings() -> None:
+def test_answers_about_very_many_topics_have_their_settings() -> None:
     async def scenario(harness: Harness, client: Client) -> None:
         topics = [topic(f"t{number}", configs={"retention.ms": str(number)}) for number in range(HALF)]
         topics += [topic(f"u{number}") for number in range(HALF)]

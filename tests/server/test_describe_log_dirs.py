@@ -60,7 +60,7 @@ def test_a_controller_learns_where_logs_end_and_in_which_directory_they_are() ->
             await client.create_topic("t", partitions=2)
             await client.produce("t", b"x")
             log = broker.replicas.get("t", 0).log
-            log.leader_epochs.assign(7, log.log_end_offset)  # took office and has written nothing
+            log.leader_epochs.assign(7, log.log_end_offset)  # began to lead and has written nothing
             (result,) = await describe(client, None, 5)
             assert f"directory.id={result.directory_id}".encode() in harness.disk.read_file("/logs/meta.properties")
             (topic,) = result.topics

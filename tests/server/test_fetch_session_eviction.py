@@ -1,4 +1,4 @@
-"""Which session gives way to which when all slots are taken: Kafka's rules."""
+"""Eviction of fetch sessions when all slots are taken: Kafka's rules."""
 
 import asyncio
 from types import SimpleNamespace

@@ -403,7 +403,7 @@ def test_a_new_leader_epoch_is_noticed_inside_a_session() -> None:
     run_virtually(scenario())
 
 
-def test_a_topic_made_anew_is_another_topic_by_its_id_and_the_same_by_its_name() -> None:
+def test_a_recreated_topic_is_another_topic_by_its_id_and_the_same_by_its_name() -> None:
     async def scenario() -> None:
         harness = Harness()
         async with harness.broker() as broker:
@@ -433,7 +433,7 @@ def test_a_topic_made_anew_is_another_topic_by_its_id_and_the_same_by_its_name()
     run_virtually(scenario())
 
 
-def test_a_topic_made_anew_between_two_fetches_is_found_by_its_name() -> None:
+def test_a_recreated_topic_between_two_fetches_is_found_by_its_name() -> None:
     async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t")
         await client.produce("t", b"old")

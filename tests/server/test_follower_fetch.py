@@ -1,4 +1,4 @@
-"""What followers fetch and what that tells the leader, through the wire protocol, on virtual time.
+"""Fetches of followers and what the leader learns from them, through the wire protocol, on virtual time.
 
 The followers here are the test itself; the broker believes in them because the controller has made it leader
 of partitions that have them as replicas.
@@ -418,7 +418,7 @@ def test_the_wrong_broker_says_who_leads() -> None:
     with_leader(scenario)
 
 
-def test_a_follower_tells_which_producers_it_knows() -> None:
+def test_a_follower_reports_which_producers_it_knows() -> None:
     """Tools look for hanging transactions broker by broker (KIP-664)."""
 
     async def scenario(led: Led) -> None:

@@ -1,4 +1,4 @@
-"""What /metrics tells of groups."""
+"""Metrics of groups on /metrics."""
 
 import asyncio
 

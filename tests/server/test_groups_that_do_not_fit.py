@@ -1,4 +1,4 @@
-"""Groups whose records are larger than the topic takes: whoever asks gets an error, and nothing is there afterwards."""
+"""Groups whose records are larger than the topic takes: the client gets an error, and nothing is there afterwards."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ async def listed(client: Client) -> list[str]:
     return [group.group_id for group in response.groups]
 
 
-def test_whoever_asks_for_too_much_gets_the_error_of_kafka() -> None:
+def test_a_client_that_asks_for_too_much_gets_the_error_of_kafka() -> None:
     async def scenario(harness: Harness, client: Client) -> None:
         await prepare(client)
         heartbeat = ConsumerGroupHeartbeatRequest(

@@ -1,4 +1,4 @@
-"""Requests that make no sense, by whoever reaches the port: they are refused, and the broker goes on as before."""
+"""Requests that make no sense, from any client: they are refused, and the broker continues as before."""
 
 from collections.abc import Awaitable, Callable
 

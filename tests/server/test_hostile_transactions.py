@@ -215,7 +215,7 @@ async def _check_end(client: Client) -> None:
 
 
 async def _play(seed: int) -> Hostile:
-    """In two acts, between which the broker is started anew."""
+    """In two acts, between which the broker is restarted."""
     harness, hostile = Harness(), Hostile(seed)
     settings = {"transaction_state_log_num_partitions": 2, "offsets_topic_num_partitions": 2}
     async with harness.broker(**settings):
@@ -245,7 +245,7 @@ def test_nothing_hangs_whatever_transactional_producers_do(seed: int, caplog: py
 def test_offsets_do_not_join_a_transaction_whose_end_says_nothing_about_its_epoch(
     transaction_version: int, is_broken: bool
 ) -> None:
-    """A producer that ends its transactions as of old and commits offsets as of now: epochs tell nothing then."""
+    """A producer that ends its transactions as of old and commits offsets as of now: epochs show nothing then."""
 
     async def main() -> None:
         harness = Harness()

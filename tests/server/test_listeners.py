@@ -1,4 +1,4 @@
-"""Several listeners: each tells its own addresses, and only the one between brokers serves requests of brokers."""
+"""Several listeners: each reports its own addresses, and only the one between brokers serves requests of brokers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -66,7 +66,7 @@ def with_two_listeners(scenario: Callable[[Harness, Client, Client], Awaitable[N
     run_virtually(main())
 
 
-def test_each_listener_tells_its_own_addresses() -> None:
+def test_each_listener_reports_its_own_addresses() -> None:
     async def scenario(harness: Harness, client: Client, peer: Client) -> None:
         for asking, address in ((client, ("outside.example", 19092)), (peer, ("127.0.0.1", BROKERS))):
             metadata = await asking.ask(MetadataRequest(topics=[]), 9, MetadataResponse)

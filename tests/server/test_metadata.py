@@ -41,7 +41,7 @@ async def topic(client: Client, request: MetadataRequest, version: int = 13) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_tells_brokers_and_partitions(version: int) -> None:
+def test_every_version_has_brokers_and_partitions(version: int) -> None:
     async def scenario(harness: Harness, client: Client) -> None:
         await client.create_topic("t", partitions=2)
         response = await ask(client, by_name("t"), version)
@@ -105,7 +105,7 @@ def test_automatic_creation_can_be_switched_off() -> None:
     with_broker(scenario, auto_create_topics_enable=False)
 
 
-def test_a_topic_that_cannot_be_created_tells_why() -> None:
+def test_a_topic_that_cannot_be_created_says_why() -> None:
     async def scenario(harness: Harness, client: Client) -> None:
         assert (await topic(client, by_name("new"))).error_code == InvalidReplicationFactor.code
 

@@ -1,4 +1,4 @@
-"""What /metrics tells, on virtual time."""
+"""Metrics on /metrics, on virtual time."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Times of requests in buckets, and how /metrics tells them (kafka.network:type=RequestMetrics)."""
+"""Times of requests in buckets, and how /metrics shows them (kafka.network:type=RequestMetrics)."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_percentiles_forget_what_is_older_than_two_windows() -> None:
     assert slow_share(WINDOW_S * 2) == (0, 0)
 
 
-def test_metrics_tell_the_times_of_a_broker_on_its_own_clock() -> None:
+def test_metrics_show_the_times_of_a_broker_on_its_own_clock() -> None:
     async def main() -> None:
         harness = Harness()
         async with harness.broker() as broker:

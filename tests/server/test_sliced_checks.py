@@ -1,4 +1,4 @@
-"""Who is next when several compressed batches wait for their validation."""
+"""Order in which waiting compressed batches are validated."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 from tidelog.config.topic import TopicSettings
 from tidelog.protocol.compression import Codec
 from tidelog.protocol.records import Record, build_batch
-from tidelog.server.sliced_checks import PATIENCE, CheapestFirst, LongChecks
+from tidelog.server.sliced_checks import MAX_OVERTAKING_COST, CheapestFirst, LongChecks
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +37,7 @@ async def settled() -> None:
 
 
 class Queue:
-    """Holders of one lock, in the order in which they got it. Each keeps it until it is told to go."""
+    """Holders of one lock, in the order in which they got it. Each keeps it until the test releases it."""
 
     def __init__(self) -> None:
         self.lock = CheapestFirst()
@@ -80,7 +80,7 @@ def test_a_batch_of_many_records_is_not_put_off_for_ever() -> None:
         queue.join("first", 100)
         await settled()
         long = queue.join("long", 1000)
-        for number in range(PATIENCE * 20):
+        for number in range(MAX_OVERTAKING_COST * 20):
             queue.join(f"short-{number}", 100)
             await queue.finish(1)
             if "long" in queue.order:
@@ -114,7 +114,7 @@ def test_who_goes_while_it_waits_or_as_it_gets_its_turn_leaves_the_lock_to_the_n
     asyncio.run(scenario())
 
 
-def test_a_batch_that_is_compressed_anew_holds_up_only_its_like() -> None:
+def test_a_batch_that_is_recompressed_holds_up_only_its_like() -> None:
     async def scenario() -> None:
         workers = SlowWorkers(stuck_at=2)  # the first decompresses the batch, the second compresses it
         checks = LongChecks(workers)

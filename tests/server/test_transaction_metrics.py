@@ -1,4 +1,4 @@
-"""What /metrics tells of transactions, on virtual time."""
+"""Metrics of transactions on /metrics, on virtual time."""
 
 import asyncio
 

@@ -383,7 +383,7 @@ def test_a_marker_ends_the_transaction_and_may_be_repeated() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_state_of_a_producer_tells_its_transaction_and_coordinator(version: int) -> None:
+def test_the_state_of_a_producer_has_its_transaction_and_coordinator(version: int) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.send(0, count=3)
         [state] = await stage.producers()

@@ -1,4 +1,4 @@
-"""What transactional producers and administrators get over the wire, in all versions."""
+"""Responses to transactional producers and administrators over the wire, in all versions."""
 
 import asyncio
 from typing import Any

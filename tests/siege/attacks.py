@@ -1,7 +1,7 @@
 """Attacks on one broker: requests, connections and bytes that no well-behaved client sends.
 
 Each is bounded in number and time, and goes to a loopback address only. To add one, write a function that takes an
-`Attacker` and put `@attack(name, story)` above it. `catalogue` has all of them, and runs them.
+`Attacker` and put `@attack(name, description)` above it. `catalogue` has all of them, and runs them.
 """
 
 import random
@@ -154,7 +154,7 @@ class Attacker:
 
 class Attack(NamedTuple):
     name: str
-    story: str
+    description: str
     run: Callable[[Attacker], None]
     is_short: bool
     """Also part of the short form."""
@@ -164,10 +164,10 @@ ATTACKS: dict[str, Attack] = {}
 
 
 def attack(
-    name: str, story: str, *, is_short: bool = False
+    name: str, description: str, *, is_short: bool = False
 ) -> Callable[[Callable[[Attacker], None]], Callable[[Attacker], None]]:
     def add(run: Callable[[Attacker], None]) -> Callable[[Attacker], None]:
-        ATTACKS[name] = Attack(name, story, run, is_short)
+        ATTACKS[name] = Attack(name, description, run, is_short)
         return run
 
     return add
@@ -249,7 +249,7 @@ def _many_created(attacker: Attacker) -> None:
     attacker.ask_repeatedly(CreateTopicsRequest(topics=wanted, validate_only=True), 5)
 
 
-@attack("created-with-settings", "CreateTopics that only checks 2,000 topics: answers tell all settings of each")
+@attack("created-with-settings", "CreateTopics that only checks 2,000 topics: answers have all settings of each")
 def _created_with_settings(attacker: Attacker) -> None:
     configs = [CreatableTopicConfig("retention.ms", "1")]
     wanted = [CreatableTopic(name, 1, 1, [], configs) for name in names(attacker.scaled(2_000))]

@@ -1,7 +1,7 @@
 """Broker process that records the long steps of its event loop, in processor time.
 
 Waits of others depend on what else the machine does; the processor time of the longest step does so much less. A
-second thread looks at long steps, so that each line tells where the step was.
+second thread looks at long steps, so that each line shows where the step was.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tidelog.cli.main import main
 REPORT_VARIABLE = "TIDELOG_SIEGE_STEPS"
 REPORTED_S = 0.02
 WATCH_S = 0.01
-FRAMES_TOLD = 12
+MAX_FRAMES = 12
 PREFIX = "src/tidelog/"
 
 
@@ -63,7 +63,7 @@ class StepRecorder:
             if self._is_running and self._number == number:
                 frame = sys._current_frames().get(self._loop_thread)
                 if frame is not None:
-                    self._seen.append(_story_of(frame))
+                    self._seen.append(_stack_of(frame))
 
     def _write(self, handle: asyncio.Handle, spent_s: float) -> None:
         seen = " | ".join(self._seen) or repr(handle)[:200]
@@ -71,14 +71,14 @@ class StepRecorder:
             report.write(f"{spent_s * 1000:.0f} {seen}\n")
 
 
-def _story_of(frame: FrameType) -> str:
+def _stack_of(frame: FrameType) -> str:
     """Innermost functions of the project first."""
     shown = [
         f"{each.filename.rpartition(PREFIX)[2]}:{each.lineno} {each.name}"
         for each in reversed(traceback.extract_stack(frame))
         if PREFIX in each.filename
     ]
-    return " < ".join(shown[:FRAMES_TOLD])
+    return " < ".join(shown[:MAX_FRAMES])
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -40,7 +40,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="length of each attack")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the connections and requests to use")
     parser.add_argument("--only", action="append", choices=list(ATTACKS), metavar="ATTACK")
-    parser.add_argument("--steps", action="store_true", help="tell where the longest step of each attack was")
+    parser.add_argument("--steps", action="store_true", help="show where the longest step of each attack was")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="leave logs here")
     return parser.parse_args()
 

@@ -18,7 +18,7 @@ from tidelog.transactions.transaction import Transaction
 
 @contextmanager
 def open_transactions_are_read() -> Iterator[None]:
-    """Whoever wants committed records gets all that is replicated."""
+    """Reads of committed records return all that is replicated."""
     with patch.object(Log, "last_stable_offset", property(lambda self: self.high_watermark)):
         yield
 

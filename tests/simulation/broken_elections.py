@@ -97,10 +97,10 @@ def lost_directories_overlooked() -> Iterator[None]:
 @contextmanager
 def committing_while_somebody_is_eligible() -> Iterator[None]:
     """R42 without its other half: the high watermark moves, and who is eligible does not hold what is committed."""
-    take_stock = PartitionLeader.refresh_maximal_isr
+    refresh = PartitionLeader.refresh_maximal_isr
 
     def overlook(self: PartitionLeader) -> None:
-        take_stock(self)
+        refresh(self)
         self._may_commit = self.has_enough_in_sync and not self.is_superseded
 
     with patch.object(PartitionLeader, "refresh_maximal_isr", overlook):
@@ -132,7 +132,7 @@ def caught_up_by_time_only() -> Iterator[None]:
 
 @contextmanager
 def caught_up_never_before_the_first_fetch() -> Iterator[None]:
-    """R8 without the clock that starts with the leader's office."""
+    """R8 without the clock that starts with the leader's epoch."""
     init = RemoteReplica.__init__
 
     def start_without_clock(
@@ -158,7 +158,7 @@ def joining_at_the_high_watermark_under_min_isr() -> Iterator[None]:
 
 @contextmanager
 def dead_leaders_stay_leaders() -> Iterator[None]:
-    """R35 without KAFKA-3096: where nobody can be elected, nothing is written and nobody is told."""
+    """R35 without KAFKA-3096: where nobody can be elected, nothing is written and no broker hears of it."""
     offline_election = elections._offline_leader_election
 
     def elect(partition: PartitionState, health: Health, unclean_allowed: bool) -> Decision | None:

@@ -83,6 +83,6 @@ def parting_points_learned_by_fetching() -> Iterator[None]:
 
 @contextmanager
 def high_watermark_before_a_cut_learned_by_fetching() -> Iterator[None]:
-    """R28: where followers ask first there is no fetch that tells of a cut."""
+    """R28: where followers ask first there is no fetch that reports a cut."""
     with parting_points_learned_by_fetching(), high_watermark_before_the_cut():
         yield

@@ -45,7 +45,7 @@ def rejections_taken_for_responses() -> Iterator[None]:
 
 @contextmanager
 def rejected_roles_forgotten() -> Iterator[None]:
-    """R43: a broker that does not know its own epoch yet refuses its roles, and is never told them again."""
+    """R43: a broker that does not know its own epoch yet refuses its roles, and never gets them again."""
 
     def forget(broker_id: BrokerId, request: LeaderAndIsrRequest, response: Response) -> LeaderAndIsrResponseReceived:
         event = leader_and_isr_response_event(broker_id, request, response)

@@ -60,7 +60,7 @@ def without_second_question() -> Iterator[None]:
 
 @contextmanager
 def fetching_before_reconciling() -> Iterator[None]:
-    """A new epoch of the same leader changes nothing for its followers, unless their fetches are told."""
+    """A new epoch of the same leader changes nothing for its followers, unless their fetches name the epoch."""
     become_follower = Partition.become_follower
 
     def fetch_at_once(self: Partition, assignment: PartitionAssignment) -> None:
@@ -83,7 +83,7 @@ def reconciling_only_with_another_leader() -> Iterator[None]:
 
 @contextmanager
 def high_watermark_before_the_cut() -> Iterator[None]:
-    """R28: the high watermark of an answer counts, though the answer tells that the logs have parted."""
+    """R28: the high watermark of an answer counts, though the answer says that the logs diverge."""
     process = FollowerEffectRunner.process_partition_data
 
     def raise_first(self: FollowerEffectRunner, followed: PartitionFetchState, data: PartitionData) -> None:
@@ -176,7 +176,7 @@ def keeping_the_high_watermark_of_a_dropped_log() -> Iterator[None]:
 
 @contextmanager
 def unfenced_fetches() -> Iterator[None]:
-    """R16 as it was before KIP-320: whoever fetches is not asked for the epoch that it knows."""
+    """R16 as it was before KIP-320: a fetch does not name the epoch that the reader knows."""
 
     def require_any_leader(self: Partition, current_leader_epoch: int = -1) -> PartitionLeader:
         if self.leader is None:

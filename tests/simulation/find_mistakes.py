@@ -83,7 +83,7 @@ def best_of(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda each: not each.is_found_whole)
 
 
-def told(found: Mapping[str, list[Finding]]) -> Iterator[str]:
+def report_lines(found: Mapping[str, list[Finding]]) -> Iterator[str]:
     yield "FOUND_BY: Mapping[str, tuple[int, ...]] = {"
     for name, findings in found.items():
         yield f'    "{name}": ({", ".join(str(each.seed) for each in findings)}),'
@@ -112,7 +112,7 @@ def main() -> int:
             whole = "also whole" if each.is_found_whole else "only cut short"
             sys.stdout.write(f"{mistake}: seed {each.seed}, {each.cpu_s:.1f} s, {whole}: {each.violation}\n")
         sys.stdout.flush()
-    sys.stdout.write("\n".join(told(found)) + "\n")
+    sys.stdout.write("\n".join(report_lines(found)) + "\n")
     return 0 if all(len(findings) == options.seeds for findings in found.values()) else 1
 
 

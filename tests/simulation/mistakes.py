@@ -106,7 +106,7 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     "registration-epochs-ignored": Mistake(
         "R39",
-        "a broker that registered anew counts as the one that was there before",
+        "a broker that registered again counts as the one that was there before",
         registration_epochs_ignored,
         _names("lost_disk"),
         LOST_DISKS,
@@ -168,7 +168,7 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     "refused-roles-forgotten": Mistake(
         "R43",
-        "a broker that rejoins refuses its roles, and is not told again",
+        "a broker that rejoins refuses its roles, and does not get them again",
         rejected_roles_forgotten,
         _names("late_rejoining"),
         REJOINING,

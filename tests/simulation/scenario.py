@@ -1,4 +1,4 @@
-"""What scenarios on a simulated cluster are made of: topics, writers, readers, questions, and delays."""
+"""Building blocks of scenarios on a simulated cluster: topics, writers, readers, questions, and delays."""
 
 import asyncio
 import json
@@ -186,7 +186,7 @@ async def produce(
 
 
 async def is_acknowledged(cluster: SimulatedCluster, broker_id: BrokerId, *values: bytes, acks: int = -1) -> bool:
-    """Whether a client that sends one batch and waits for as long as it takes was told that it is safe."""
+    """Whether a client that sends one batch and waits for as long as it takes got an acknowledgement."""
     try:
         return (await produce_to(cluster, broker_id, *values, acks=acks)).error_code == 0
     except ConnectionLost:
@@ -286,7 +286,7 @@ def _watermarks(cluster: SimulatedCluster, topic: str, partition: int) -> dict[B
 
 
 def assert_replicas_identical(cluster: SimulatedCluster, topic: str = TOPIC, partition: int = 0) -> None:
-    """I2, I7: whoever hosts the partition has the same bytes below the high watermark, and the same watermarks."""
+    """I2, I7: all replicas of the partition have the same bytes below the high watermark, and the same watermarks."""
     watermarks = _watermarks(cluster, topic, partition)
     assert len(set(watermarks.values())) == 1, f"replicas differ (log start, high watermark, log end): {watermarks}"
     contents = {each: committed_bytes(found.log) for each, found in hosts(cluster, topic, partition).items()}
@@ -326,7 +326,7 @@ def warnings_of(logger_name: str) -> Iterator[list[str]]:
 
 @contextmanager
 def slow_controller(broker_id: BrokerId) -> Iterator[None]:
-    """Whoever is the controller: nothing that it says reaches this broker before the end of the block."""
+    """Nothing from the controller, whichever broker that is, reaches this broker before the end of the block."""
     may_pass = asyncio.Event()
     ask_until_answered = _BrokerChannel._send_until_accepted
 

@@ -1,4 +1,4 @@
-"""Single swarm runs: a seed gives one run in any process, its story can be told, and a broken rule is noticed."""
+"""Single swarm runs: a seed gives one run in any process, its events can be printed, and a broken rule is noticed."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ SHORT_SEED = 7
 @pytest.mark.parametrize("seed", REPEATED_SEEDS)
 def test_the_same_seed_gives_the_same_run(seed: int) -> None:
     """To the last frame, store write and disk write, in any process, however it hashes."""
-    told = {
+    printed = {
         subprocess.run(
             [sys.executable, "-m", "tidelog.simulation", "--seed", str(seed), "--digest"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_run(seed: int) -> None:
         ).stdout.strip()
         for hash_seed in ("7", "11")
     }
-    assert told == {f"seed={seed} {run_events(seed, with_digest=True).digest} held"}
+    assert printed == {f"seed={seed} {run_events(seed, with_digest=True).digest} held"}
 
 
 def test_the_digests_of_two_seeds_differ_in_every_part(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,12 +85,12 @@ class SilentReceiver:
         """Nothing to do."""
 
 
-def test_the_command_tells_the_story_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_events_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "4", "--trace"]) == 0
-    *story, verdict = capsys.readouterr().out.splitlines()
-    assert "3 brokers" in story[0] or "brokers with" in story[0]
-    assert any("in sync:" in line for line in story)
-    assert any("all faults end" in line for line in story)
+    *events, verdict = capsys.readouterr().out.splitlines()
+    assert "3 brokers" in events[0] or "brokers with" in events[0]
+    assert any("in sync:" in line for line in events)
+    assert any("all faults end" in line for line in events)
     assert verdict.startswith("seed=4 ")
     assert verdict.endswith(" held")
 
@@ -102,9 +102,9 @@ def test_the_command_runs_many_seeds_and_sums_up(
     verdicts = {7: Verdict(7, applied=[1, 2]), 8: Verdict(8, ["I4 lost"], applied=[1])}
     monkeypatch.setattr(chaos, "run_seed", verdicts.__getitem__)
     assert main(["--seeds", "2", "--first", "7"]) == command.EXIT_VIOLATED
-    told = capsys.readouterr().out
-    assert "seed 8 violated: I4 lost" in told
-    assert "2 of 2 seeds, 1 violated; 3 faults" in told
+    printed = capsys.readouterr().out
+    assert "seed 8 violated: I4 lost" in printed
+    assert "2 of 2 seeds, 1 violated; 3 faults" in printed
     assert main(["--seeds", "1", "--first", "7"]) == command.EXIT_HELD
     assert "1 of 1 seeds, 0 violated; 2 faults" in capsys.readouterr().out
 
@@ -152,9 +152,9 @@ def test_an_interrupted_command_says_where_to_go_on(
 
     monkeypatch.setattr(command, "run_many", interrupted)
     assert main(["--seeds", "10", "--first", "7", "--processes", "2"]) == command.EXIT_INTERRUPTED
-    told = capsys.readouterr().out
-    assert "2 of 10 seeds, 0 violated" in told
-    assert "make simulate SEEDS=9 FIRST=8 PROCESSES=2" in told
+    printed = capsys.readouterr().out
+    assert "2 of 10 seeds, 0 violated" in printed
+    assert "make simulate SEEDS=9 FIRST=8 PROCESSES=2" in printed
 
 
 def test_a_violation_is_shrunk_to_few_faults() -> None:

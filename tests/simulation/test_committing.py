@@ -115,7 +115,7 @@ async def write_while_a_follower_dies(cluster: SimulatedCluster) -> None:
 
 
 def test_a_write_that_waits_for_a_follower_that_dies_is_acknowledged() -> None:
-    """R14: a producer that was told to try again would write the record twice."""
+    """R14: a producer that is asked to retry would write the record twice."""
     simulate(write_while_a_follower_dies, controller=2)
 
 
@@ -146,7 +146,7 @@ async def catch_up_with_a_new_leader_that_does_not_know_what_is_committed(cluste
     assert await read_all(cluster) == [b"a", b"b", b"c"], "acknowledged records are lost"
 
 
-def test_a_follower_joins_only_with_all_that_was_there_when_its_leader_took_office() -> None:
+def test_a_follower_joins_only_with_all_that_was_there_when_its_leader_was_elected() -> None:
     """KAFKA-7128, R19"""
     simulate(catch_up_with_a_new_leader_that_does_not_know_what_is_committed, 5, controller=5)
 

@@ -1,4 +1,4 @@
-"""The controller among whole brokers, on virtual time: what is left after accidents is one truth."""
+"""The controller among whole brokers, on virtual time: after faults, all brokers agree."""
 
 import asyncio
 import random
@@ -89,7 +89,7 @@ def test_a_controller_that_was_stopped_past_its_session_wakes_up_to_a_successor(
     run_simulation(scenario())
 
 
-def test_a_broker_that_lost_its_session_leads_again_when_it_has_joined_anew() -> None:
+def test_a_broker_that_lost_its_session_leads_again_when_it_has_joined_again() -> None:
     async def scenario() -> None:
         cluster = await cluster_with("orders")
         cluster.cut_off_from_store(2)
@@ -133,7 +133,7 @@ def test_a_topic_deleted_while_a_broker_is_away_is_gone_there_too_when_it_is_bac
     run_simulation(scenario())
 
 
-class Accidents:
+class RandomFaults:
     """One after another, from one seed; `end` repairs everything."""
 
     def __init__(self, cluster: SimulatedCluster, seed: int) -> None:
@@ -207,16 +207,16 @@ class Accidents:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_after_any_accidents_there_is_one_truth_again(seed: int) -> None:
+def test_after_any_faults_all_brokers_agree_again(seed: int) -> None:
     async def scenario() -> None:
         cluster = await cluster_with("orders")
-        accidents = Accidents(cluster, seed)
+        faults = RandomFaults(cluster, seed)
         for _ in range(40):
-            await accidents.one()
+            await faults.one()
             for topic in (await stored(cluster)).topics.values():
                 for partition in topic.partitions:
                     assert partition.leader == -1 or partition.leader in partition.in_sync_replicas  # I1
-        await accidents.end()
+        await faults.end()
         await asyncio.sleep(LONG_ENOUGH_S + 30)
         await check_all_is_well(cluster)
         await cluster.stop_all()

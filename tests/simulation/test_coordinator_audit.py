@@ -1,4 +1,4 @@
-"""What a coordinator remembers is compared with its records: a difference is noticed."""
+"""Comparison of a coordinator's state with its records: a difference is noticed."""
 
 from tests.simulation.scenario import TOPIC, simulate
 from tests.simulation.test_coordinators import commit, prepare

@@ -1,4 +1,4 @@
-"""Coordinators that die, lose their replicas or are stopped: what a group was told stays true (R10)."""
+"""Coordinators that die, lose their replicas or are stopped: what a group was answered stays true (R10)."""
 
 import asyncio
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ async def commit(cluster: SimulatedCluster, broker_id: BrokerId, offset: int) ->
 
 
 async def committed(cluster: SimulatedCluster, broker_id: BrokerId) -> int | None:
-    """The offset that the broker tells; None if it is not the coordinator."""
+    """The offset that the broker reports; None if it is not the coordinator."""
     request = OffsetFetchRequest(group_id="group", topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])])
     response = await ask(cluster, broker_id, request, OffsetFetchResponse, 7)
     if response.error_code in TRY_AGAIN:
@@ -109,11 +109,11 @@ def test_an_answer_that_does_not_wait_for_the_commit_is_noticed() -> None:
         simulate(die_alone, controller=2)
 
 
-# ---- what a member was told to own
+# ---- assignments that members have received
 
 
 async def join(cluster: SimulatedCluster, broker_id: BrokerId, member_id: str) -> bool:
-    """Whether the coordinator told the member what it owns (KIP-848)."""
+    """Whether the coordinator has sent the member its assignment (KIP-848)."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="group",
         member_id=member_id,
@@ -137,7 +137,7 @@ async def join_twice_and_die(cluster: SimulatedCluster) -> None:
     again = asyncio.ensure_future(join(cluster, 1, "member"))
     await asyncio.sleep(0.5)
     assert not first.done()
-    assert not again.done(), "it was told an assignment that the next coordinator will not know"
+    assert not again.done(), "it received an assignment that the next coordinator will not know"
     cluster.kill(1)
     assert [await first, await again] == [False, False]
     successor = await coordinator_other_than(cluster, 1)
@@ -149,13 +149,13 @@ def test_a_member_that_asks_again_does_not_get_an_assignment_that_may_be_undone(
 
 
 @contextmanager
-def heartbeats_tell_what_is_not_committed() -> Iterator[None]:
+def heartbeats_show_what_is_not_committed() -> Iterator[None]:
     with patch.object(heartbeats, "_reveals_state", lambda request, response: False):
         yield
 
 
 def test_an_assignment_that_is_sent_before_it_is_committed_is_noticed() -> None:
-    with heartbeats_tell_what_is_not_committed(), pytest.raises(AssertionError, match="will not know"):
+    with heartbeats_show_what_is_not_committed(), pytest.raises(AssertionError, match="will not know"):
         simulate(join_twice_and_die, controller=2)
 
 
@@ -174,7 +174,7 @@ async def sleep_through_the_succession(cluster: SimulatedCluster) -> None:
     assert await commit(cluster, successor, 9)
     cluster.thaw(1)
     try:
-        assert (await asked).error_code in TRY_AGAIN, "a deposed coordinator told what it remembers"
+        assert (await asked).error_code in TRY_AGAIN, "a deposed coordinator answered from memory"
     except ConnectionLost:
         pass
     finally:
@@ -208,7 +208,7 @@ async def lose_a_follower(cluster: SimulatedCluster) -> None:
     assert await commit(cluster, 1, 7)
     cluster.kill(3)
     await wait_for(lambda: 3 not in stored(cluster, GROUP_TOPIC).in_sync_replicas)
-    assert await committed(cluster, 1) == 7, "the coordinator had to begin anew"
+    assert await committed(cluster, 1) == 7, "the coordinator had to begin again"
     assert await commit(cluster, 1, 8)
 
 

@@ -1,4 +1,4 @@
-"""What brokers that are in different leader epochs say to each other does not count (R16, R26, R27, R28)."""
+"""Messages between brokers that are in different leader epochs do not count (R16, R26, R27, R28)."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ from tidelog.store.interface import Set
 async def leader_back_unseen(cluster: SimulatedCluster) -> AsyncIterator[None]:
     """Broker 1 leads again, without a record that it once gave to broker 3.
 
-    Another leader was in between, and has written at the same offset. Broker 3 is told of all this only at the end.
+    Another leader was in between, and has written at the same offset. Broker 3 hears of all this only at the end.
     """
     await create_topic(cluster, [1, 2, 3])
     await produce(cluster, b"a")
@@ -110,7 +110,7 @@ async def hear_of_the_parting_by_a_fetch(cluster: SimulatedCluster) -> None:
     assert not warnings, "took for committed what it had to cut"
 
 
-def test_a_fetch_that_tells_where_logs_part_commits_nothing_before_the_cut() -> None:
+def test_a_fetch_that_shows_where_logs_diverge_commits_nothing_before_the_cut() -> None:
     """R28"""
     simulate(hear_of_the_parting_by_a_fetch, controller=2, replica_lag_time_max_ms=5000)
 
@@ -176,7 +176,7 @@ def test_records_of_a_later_epoch_are_taken_where_nobody_looks() -> None:
 # ---- KAFKA-18991
 
 
-async def appoint(cluster: SimulatedCluster, leader: int, told: Sequence[int]) -> None:
+async def appoint(cluster: SimulatedCluster, leader: int, informed: Sequence[int]) -> None:
     """Move the leadership as a controller does, without anybody having failed."""
     state = stored(cluster)
     path = state_path(TOPIC, 0)
@@ -201,7 +201,7 @@ async def appoint(cluster: SimulatedCluster, leader: int, told: Sequence[int]) -
         topic_states=[topic],
         live_leaders=[LeaderAndIsrLiveLeader(leader, host_of(leader), PORT)],
     )
-    for broker_id in told:
+    for broker_id in informed:
         request.broker_epoch = registered_epoch(cluster.store_state, broker_id) or -1
         assert (await ask(cluster, broker_id, request, LeaderAndIsrResponse)).error_code == 0
 
@@ -213,14 +213,14 @@ async def hear_a_response_of_two_epochs_ago(cluster: SimulatedCluster) -> None:
     await produce(cluster, b"a")
     await asyncio.sleep(1)
     leader_epoch = stored(cluster).leader_epoch + 1
-    asking = asyncio.ensure_future(appoint(cluster, 1, told=[1, 3]))
+    asking = asyncio.ensure_future(appoint(cluster, 1, informed=[1, 3]))
     await wait_for(lambda: has_asked(cluster, leader_epoch), step_s=FINE_STEP_S)
     await asyncio.sleep(1.4 * LATENCY_S)
     cluster.cut(3, [1])
     await asking
-    await appoint(cluster, 2, told=[1, 2, 3])
+    await appoint(cluster, 2, informed=[1, 2, 3])
     await produce(cluster, b"b", b"c")
-    await appoint(cluster, 1, told=[2, 1, 3])
+    await appoint(cluster, 1, informed=[2, 1, 3])
     cluster.mend()
 
     def nothing_committed_is_cut() -> None:

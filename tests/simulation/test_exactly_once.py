@@ -1,6 +1,6 @@
 """Workers copy a topic by transactions, as a group, while all fails around them: each record is copied once.
 
-`python -m tidelog.simulation --exactly-once --seed 1 --seeds 1000` tells many more of these stories.
+`python -m tidelog.simulation --exactly-once --seed 1 --seeds 1000` runs many more of these seeds.
 """
 
 import os
@@ -32,20 +32,20 @@ def test_whatever_happens_each_record_is_copied_once(seed: int) -> None:
 
 def test_the_same_seed_gives_the_same_history() -> None:
     """In any process, however it hashes."""
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", "from tidelog.simulation.exactly_once import run_seed; print(run_seed(5).summary)"],
         env={**os.environ, "PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert told.strip() == run_seed(5).summary
+    assert printed.strip() == run_seed(5).summary
 
 
 @pytest.mark.parametrize(
     ("broken", "seed"),
     [(open_transactions_are_read, 1), (aborted_offsets_count, 1)],
 )
-def test_stories_show_that_a_rule_is_broken(broken: Callable[[], AbstractContextManager[None]], seed: int) -> None:
+def test_seeds_show_that_a_rule_is_broken(broken: Callable[[], AbstractContextManager[None]], seed: int) -> None:
     with broken():
         assert not run_seed(seed).is_good

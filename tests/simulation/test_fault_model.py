@@ -48,10 +48,10 @@ class Rig:
 
     def __init__(self) -> None:
         self.cluster = SimulatedCluster(3)
-        self.told: list[str] = []
-        self.supervisor = Supervisor(self.cluster, self.told.append)
+        self.events: list[str] = []
+        self.supervisor = Supervisor(self.cluster, self.events.append)
         latencies = Latencies(SeededRandomness(1), 0.0, 0.0)
-        self.faults = FaultInjector(self.cluster, self.supervisor, CONFIG, latencies, self.told.append)
+        self.faults = FaultInjector(self.cluster, self.supervisor, CONFIG, latencies, self.events.append)
         self._events = 0
 
     def strike(self, kind: str, who: int = 1, *, other: int = 2, for_s: float = 1.0, detail: int = 0) -> bool:
@@ -85,7 +85,7 @@ def on_rig(scenario: Callable[[Rig], Awaitable[None]]) -> None:
     run_simulation(main())
 
 
-async def _be_in_sync_anew(rig: Rig, broker_id: int, earlier: int | None) -> None:
+async def _be_in_sync_again(rig: Rig, broker_id: int, earlier: int | None) -> None:
     await wait_for(lambda: registered_epoch(rig.cluster.store_state, broker_id) not in (None, earlier))
     await wait_for(lambda: in_sync(rig.cluster) == {1, 2, 3} and broker_id in rig.supervisor.healthy)
     await asyncio.sleep(1)
@@ -145,9 +145,9 @@ def test_a_broker_that_is_killed_while_it_stops_stays_down_as_long_as_the_kill_s
 def test_a_broker_may_be_killed_in_the_moment_in_which_it_has_started() -> None:
     async def scenario(rig: Rig) -> None:
         def kill(event: str) -> None:
-            if event == "broker 1 has started" and event not in rig.told:
+            if event == "broker 1 has started" and event not in rig.events:
                 asyncio.get_running_loop().call_soon(rig.supervisor.kill, 1)
-            rig.told.append(event)
+            rig.events.append(event)
 
         rig.supervisor = Supervisor(rig.cluster, kill)
         await rig.supervisor.start_all()
@@ -186,7 +186,7 @@ def test_one_disk_of_three_may_be_lost_and_no_other_until_its_broker_is_in_sync_
         assert rig.strike("lost_disk", 1)
         assert not rig.strike("lost_disk", 2)
         assert not rig.strike("power_cut", 3)
-        await _be_in_sync_anew(rig, 1, earlier)
+        await _be_in_sync_again(rig, 1, earlier)
         assert rig.strike("lost_disk", 2)
 
     on_rig(scenario)
@@ -225,7 +225,7 @@ def test_a_lost_disk_comes_back_empty_and_all_records_with_it() -> None:
         earlier = registered_epoch(rig.cluster.store_state, 2)
         assert rig.strike("lost_disk", 2, for_s=0.5)
         assert not rig.cluster.machines[2].disk.exists("/logs/orders-0")
-        await _be_in_sync_anew(rig, 2, earlier)
+        await _be_in_sync_again(rig, 2, earlier)
         assert rig.cluster.machines[2].disk.exists("/logs/orders-0")
         assert await read_all(rig.cluster) == [b"a"]
 
@@ -418,7 +418,7 @@ def test_a_follower_joins_and_its_leader_learns_of_it_late() -> None:
 # ---- at the wrong moment
 
 
-def test_whoever_is_elected_late_loses_its_disk_before_that_is_written() -> None:
+def test_a_broker_that_is_elected_late_loses_its_disk_before_that_is_written() -> None:
     async def scenario(rig: Rig) -> None:
         _, leader, elected = await rig.start_with_a_free_leader()
         earlier = registered_epoch(rig.cluster.store_state, elected)
@@ -437,7 +437,7 @@ def test_the_last_of_three_loses_its_disk_and_is_back_first() -> None:
     async def scenario(rig: Rig) -> None:
         _, _, last = await rig.start_with_a_free_leader()
         assert rig.strike("last_standing", detail=400)
-        await wait_for(lambda: any(line == f"broker {last} loses its disk" for line in rig.told))
+        await wait_for(lambda: any(line == f"broker {last} loses its disk" for line in rig.events))
         assert not rig.supervisor.healthy
         rig.faults.repair_all()
         await wait_for(lambda: rig.supervisor.is_all_healthy, 60)

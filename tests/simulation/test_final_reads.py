@@ -1,4 +1,4 @@
-"""What is read once more in the end of a simulation, before the judges are asked."""
+"""Final reads of a simulation, before the judges are asked."""
 
 from tests.simulation.scenario import simulate
 from tidelog.client.producer.transactional_producer import TransactionalProducer

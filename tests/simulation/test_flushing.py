@@ -1,4 +1,4 @@
-"""What is acknowledged has reached the disks of all in-sync replicas where the topic asks for it."""
+"""Acknowledged records have reached the disks of all in-sync replicas where the topic asks for it."""
 
 import asyncio
 from unittest.mock import patch

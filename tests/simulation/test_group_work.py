@@ -90,8 +90,8 @@ async def join_while_the_owner_is_busy(cluster: SimulatedCluster) -> list[str]:
 
 def test_a_partition_that_is_given_away_too_early_is_noticed_by_its_member_epoch_and_by_the_clock() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
-        told = await join_while_the_owner_is_busy(cluster)
-        assert [line.split()[0] for line in told] == ["G1", "two-owners"], told
+        violations = await join_while_the_owner_is_busy(cluster)
+        assert [line.split()[0] for line in violations] == ["G1", "two-owners"], violations
 
     with partitions_are_given_twice():
         simulate(scenario, **SETTINGS)
@@ -146,8 +146,8 @@ async def commit_after_a_long_sleep(cluster: SimulatedCluster, *, is_classic: bo
 @pytest.mark.parametrize("is_classic", [True, False])
 def test_commits_of_members_that_were_replaced_are_noticed(is_classic: bool) -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
-        told = await commit_after_a_long_sleep(cluster, is_classic=is_classic)
-        assert told == [f"G2 {TOPIC}-0 was committed up to 2, and now to 1"]
+        violations = await commit_after_a_long_sleep(cluster, is_classic=is_classic)
+        assert violations == [f"G2 {TOPIC}-0 was committed up to 2, and now to 1"]
 
     with anybody_commits():
         simulate(scenario, **SETTINGS)

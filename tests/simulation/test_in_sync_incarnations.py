@@ -1,4 +1,4 @@
-"""Who is in sync is so in one incarnation: a broker that came back may have lost what it had (R39, KIP-903)."""
+"""In-sync replicas count in one incarnation: a broker that came back may have lost what it had (R39, KIP-903)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who is in sync: nobody leaves for nothing, and nobody joins too early (R8, R17, R19, R20)."""
+"""In-sync replicas: none leaves for nothing, and none joins too early (R8, R17, R19, R20)."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ LAG_MS = 2000
 
 @contextmanager
 def lost_answers(cluster: SimulatedCluster, broker_id: int) -> Iterator[list[str]]:
-    """The first write of a partition's state by this broker takes effect, and it is told that the store is away."""
+    """The first write of a partition's state by this broker takes effect, but the answer is that the store is away."""
     multi = MemoryStore.multi
     lost: list[str] = []
 

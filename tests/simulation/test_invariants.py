@@ -63,7 +63,7 @@ def read_something_else(cluster: SimulatedCluster, invariants: Invariants) -> No
     invariants.history.on_read(PARTITION, 1, b"c")
 
 
-def begin_an_epoch_without_office(cluster: SimulatedCluster, invariants: Invariants) -> None:
+def begin_an_epoch_without_being_controller(cluster: SimulatedCluster, invariants: Invariants) -> None:
     write_state(cluster, leader_epoch=1)
 
 
@@ -77,7 +77,7 @@ def lead_before_the_takeover_is_done(cluster: SimulatedCluster, invariants: Inva
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (let_a_broker_lead_out_of_sync, "I1 .* the leader is not in sync"),
         (cut_an_in_sync_replica, "I2 .* holds up to 1, and 2 is committed"),
@@ -85,23 +85,23 @@ def lead_before_the_takeover_is_done(cluster: SimulatedCluster, invariants: Inva
         (cut_what_was_acknowledged, "I4 .* ends at 1, 2 was acknowledged"),
         (lower_a_high_watermark, "I5 .* fell from 2 to 1"),
         (read_something_else, "I5 .* was b'b' and is read as b'c'"),
-        (begin_an_epoch_without_office, "I6 .* another session is controller"),
+        (begin_an_epoch_without_being_controller, "I6 .* another session is controller"),
         (change_who_is_in_sync_without_leading, "I6 .* not written by its leader"),
         (lead_before_the_takeover_is_done, "I6 .* broker 1 leads in epoch 0, and the store is not in use"),
     ],
 )
-def test_damage_is_noticed(damage: Damage, told: str) -> None:
+def test_damage_is_noticed(damage: Damage, message: str) -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         invariants = await whole_cluster(cluster)
         damage(cluster, invariants)
         invariants.check()
 
-    with pytest.raises(InvariantViolated, match=told):
+    with pytest.raises(InvariantViolated, match=message):
         simulate(scenario)
 
 
 def test_a_replica_in_a_failed_log_directory_is_not_compared() -> None:
-    """Seed 100057: the check came between the failure of the directory and the step that tells its partitions."""
+    """Seed 100057: the check came between the failure of the directory and the step that reaches its partitions."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         invariants = await whole_cluster(cluster)

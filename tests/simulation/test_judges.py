@@ -135,7 +135,7 @@ def a_failed_write_that_shows(history: History) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "message"),
     [
         (a_lost_write, "lost-write orders-0@1 b'b'"),
         (an_unseen_write, "unseen orders-0@1 b'b'"),
@@ -157,10 +157,10 @@ def a_failed_write_that_shows(history: History) -> None:
         (a_failed_write_that_shows, "failed-write orders-0@0 b'a' was refused"),
     ],
 )
-def test_a_bad_history_is_caught(bad: Callable[[History], None], told: str) -> None:
+def test_a_bad_history_is_caught(bad: Callable[[History], None], message: str) -> None:
     history = History()
     bad(history)
-    assert any(line.startswith(told) for line in judge(history)), judge(history)
+    assert any(line.startswith(message) for line in judge(history)), judge(history)
 
 
 def all_in_order(history: History) -> None:

@@ -134,20 +134,20 @@ LOSSES = [
 ]
 
 
-@pytest.mark.parametrize("story", LOSSES)
-def test_one_lost_disk_of_three_costs_nothing(story: Scenario) -> None:
-    simulate(story, 4, controller=WATCHER)
+@pytest.mark.parametrize("scenario", LOSSES)
+def test_one_lost_disk_of_three_costs_nothing(scenario: Scenario) -> None:
+    simulate(scenario, 4, controller=WATCHER)
 
 
-@pytest.mark.parametrize("story", [lose_the_disk_of_the_last_one, lose_a_disk_while_all_are_down])
-def test_one_lost_disk_costs_nothing_also_where_the_controller_is_among_them(story: Scenario) -> None:
-    simulate(story)
+@pytest.mark.parametrize("scenario", [lose_the_disk_of_the_last_one, lose_a_disk_while_all_are_down])
+def test_one_lost_disk_costs_nothing_also_where_the_controller_is_among_them(scenario: Scenario) -> None:
+    simulate(scenario)
 
 
-@pytest.mark.parametrize("story", [lose_the_disk_of_the_last_one, lose_the_disk_of_a_leader_whose_followers_lag])
-def test_acknowledged_records_are_lost_where_nobody_is_eligible(story: Scenario) -> None:
+@pytest.mark.parametrize("scenario", [lose_the_disk_of_the_last_one, lose_the_disk_of_a_leader_whose_followers_lag])
+def test_acknowledged_records_are_lost_where_nobody_is_eligible(scenario: Scenario) -> None:
     with nobody_eligible(), pytest.raises(AssertionError):
-        simulate(story, 4, controller=WATCHER)
+        simulate(scenario, 4, controller=WATCHER)
 
 
 def test_acknowledged_records_are_lost_where_the_first_one_back_leads() -> None:
@@ -256,7 +256,7 @@ def test_another_controller_asks_again() -> None:
 
 
 async def restart_who_has_answered(cluster: SimulatedCluster) -> None:
-    """What broker 1 told is void when it comes back once more, now without what it had."""
+    """What broker 1 reported is void when it comes back once more, now without what it had."""
     await _write(cluster)
     for each in (1, 2, 3):
         cluster.kill(each)
@@ -314,7 +314,7 @@ async def lose_all_sessions_at_once(cluster: SimulatedCluster) -> None:
     await _all_are_there(cluster)
 
 
-def test_whoever_lost_only_its_session_leads_at_once() -> None:
+def test_a_broker_that_lost_only_its_session_leads_at_once() -> None:
     simulate(lose_all_sessions_at_once, 4, controller=WATCHER)
 
 
@@ -373,7 +373,7 @@ def test_a_controller_follows_changes_of_min_isr() -> None:
     simulate(raise_min_isr, 4, controller=WATCHER)
 
 
-# ---- what clients are told
+# ---- what clients see
 
 
 async def describe_who_is_eligible(cluster: SimulatedCluster) -> None:
@@ -383,23 +383,23 @@ async def describe_who_is_eligible(cluster: SimulatedCluster) -> None:
     await wait_for(lambda: in_sync(cluster) == {1})
     eligible = set(stored(cluster).eligible_leader_replicas)
     await asyncio.sleep(1)
-    assert await _told(cluster) == (eligible, set())
+    assert await _described(cluster) == (eligible, set())
     cluster.cut(1, [2, 3])
     await asyncio.gather(cluster.start(2), cluster.start(3))
     await asyncio.sleep(1)
-    assert await _told(cluster) == (set(), eligible)
+    assert await _described(cluster) == (set(), eligible)
     cluster.mend()
     await all_well_again(cluster)
     await asyncio.sleep(10)
-    assert await _told(cluster) == (set(), set())
+    assert await _described(cluster) == (set(), set())
 
 
-async def _told(cluster: SimulatedCluster) -> tuple[set[int], set[int]]:
+async def _described(cluster: SimulatedCluster) -> tuple[set[int], set[int]]:
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)])
     response = await ask(cluster, WATCHER, request, DescribeTopicPartitionsResponse)
     (partition,) = response.topics[0].partitions
     return set(partition.eligible_leader_replicas or ()), set(partition.last_known_elr or ())
 
 
-def test_all_brokers_tell_who_is_eligible_and_who_was_before_it_restarted() -> None:
+def test_all_brokers_report_who_is_eligible_and_who_was_before_it_restarted() -> None:
     simulate(describe_who_is_eligible, 4, controller=WATCHER)

@@ -1,4 +1,4 @@
-"""What comes too late for its transaction, or too early: batches that were held up, and markers of an open decision."""
+"""Batches that come too late for their transaction, and markers that come too early, for an open decision."""
 
 import asyncio
 from collections.abc import Iterator

@@ -98,11 +98,11 @@ async def _hold_a_write_of_the_controller(cluster: SimulatedCluster, happen: Cal
     assert await read_all(cluster) == VALUES, "acknowledged records are lost"
 
 
-@pytest.mark.parametrize("story", [elect_late_who_lost_its_disk, shrink_late_around_who_lost_its_disk])
+@pytest.mark.parametrize("scenario", [elect_late_who_lost_its_disk, shrink_late_around_who_lost_its_disk])
 def test_a_late_write_of_a_controller_does_not_launder_a_lost_disk(
-    story: Scenario,
+    scenario: Scenario,
 ) -> None:
-    simulate(story, 4, controller=CONTROLLER)
+    simulate(scenario, 4, controller=CONTROLLER)
 
 
 def test_acknowledged_records_are_lost_where_elections_forget_incarnations() -> None:

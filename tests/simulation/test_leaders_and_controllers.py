@@ -1,4 +1,4 @@
-"""Partitions without a leader, and controllers without an office (R31, R35)."""
+"""Partitions without a leader, and brokers that cannot become controller (R31, R35)."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

@@ -27,7 +27,7 @@ REPLICAS = (1, 2, 3)
 STEPS = 25
 
 
-class Story:
+class RandomFaults:
     """Random faults; min ISR is 2, so at most one replica lacks records that it had."""
 
     def __init__(self, cluster: SimulatedCluster, seed: int) -> None:
@@ -35,10 +35,10 @@ class Story:
         self.random = Random(seed)
         self.damaged: int | None = None
         self.epoch_before = 0
-        """Whoever registered before it may have lost its records since."""
+        """A broker that registered before it may have lost its records since."""
         self.starting: dict[int, asyncio.Task[object]] = {}
         self.acknowledged: list[bytes] = []
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     async def write(self) -> None:
         for number in range(1_000_000):
@@ -58,10 +58,10 @@ class Story:
         writing.cancel()
         await self.settle()
 
-    def tell(self, what: str, broker_id: int = 0) -> None:
+    def record(self, what: str, broker_id: int = 0) -> None:
         now = asyncio.get_running_loop().time()
         state = stored(self.cluster)
-        self.told.append(
+        self.events.append(
             f"{now:.3f} {what} {broker_id} damaged={self.damaged} leader={state.leader} epoch={state.leader_epoch}"
             f" in_sync={dict(state.in_sync_epochs)} eligible={dict(state.eligible_leader_epochs)}"
         )
@@ -79,28 +79,28 @@ class Story:
         action = random.choice(("kill", "kill", "power", "disk", "disk", "store", "cut", "mend", "nothing"))
         may_damage = broker_id == 4 or self.damaged in (None, broker_id)
         if action == "kill" or (action in ("power", "disk") and not may_damage):
-            self.tell("kill", broker_id)
+            self.record("kill", broker_id)
             cluster.kill(broker_id, noticed_after_s=random.choice((0.0, 0.05, 3.0)))
         elif action in ("power", "disk"):
             if broker_id != 4:
                 self.damaged = broker_id
                 self.epoch_before = max(self.epoch_before, self.cluster.store_state._last_transaction_id)
-            self.tell(action, broker_id)
+            self.record(action, broker_id)
             cluster.cut_power(broker_id, noticed_after_s=random.choice((0.0, 0.05, 3.0)))
             if action == "disk":
                 cluster.wipe(broker_id)
                 if random.random() < 0.7:
                     self._start(broker_id)
         elif action == "store":
-            self.tell("store", broker_id)
+            self.record("store", broker_id)
             cluster.cut_off_from_store(broker_id)
             await asyncio.sleep(random.choice((1.0, 5.0, 9.0)))
             cluster.reconnect_to_store(broker_id)
         elif action == "cut":
-            self.tell("cut", broker_id)
+            self.record("cut", broker_id)
             cluster.cut(broker_id, [random.choice([each for each in cluster.machines if each != broker_id])])
         elif action == "mend":
-            self.tell("mend")
+            self.record("mend")
             cluster.mend()
 
     def _look_who_is_whole(self) -> None:
@@ -113,7 +113,7 @@ class Story:
             self.damaged = None
 
     def _start(self, broker_id: int) -> None:
-        self.tell("start", broker_id)
+        self.record("start", broker_id)
         task: asyncio.Task[object] = asyncio.ensure_future(self.cluster.start(broker_id))
         self.starting[broker_id] = task
         task.add_done_callback(lambda _: self.starting.pop(broker_id))
@@ -136,40 +136,40 @@ class Story:
         assert not missing, "acknowledged records are lost"
 
 
-def tell_a_story(seed: int) -> list[str]:
-    told: list[str] = []
+def run_random_faults(seed: int) -> list[str]:
+    events: list[str] = []
 
     async def scenario(cluster: SimulatedCluster) -> None:
         await create_topic(cluster, REPLICAS, min_insync_replicas=2)
         await produce(cluster, b"first")
-        story = Story(cluster, seed)
-        story.told = told
-        await story.run()
+        faults = RandomFaults(cluster, seed)
+        faults.events = events
+        await faults.run()
 
     try:
         simulate(scenario, 4, controller=1 + seed % 4, replica_lag_time_max_ms=4000)
     except Exception as error:
-        error.add_note("\n".join(told))
+        error.add_note("\n".join(events))
         raise
-    return told
+    return events
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_acknowledged_is_lost_with_one_disk_of_three(seed: int) -> None:
-    tell_a_story(seed)
+    run_random_faults(seed)
 
 
 @pytest.mark.parametrize("broken", [incarnations_forgotten_at_elections, incarnations_not_compared])
-def test_such_stories_show_that_a_rule_is_broken(broken: Callable[[], AbstractContextManager[None]]) -> None:
+def test_such_runs_show_that_a_rule_is_broken(broken: Callable[[], AbstractContextManager[None]]) -> None:
     with broken(), pytest.raises(AssertionError, match="acknowledged records are lost"):
-        _tell_many_stories()
+        _run_many_seeds()
 
 
-def _tell_many_stories() -> None:
+def _run_many_seeds() -> None:
     """A broken rule may also keep a partition without leader, which shows nothing."""
     for seed in range(20):
         try:
-            tell_a_story(seed)
+            run_random_faults(seed)
         except AssertionError as error:
             if "did not happen" not in str(error):
                 raise

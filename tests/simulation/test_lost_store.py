@@ -249,7 +249,7 @@ def test_nobody_with_a_shorter_log_leads_before_it_has_caught_up() -> None:
     simulate(scenario, takeover_wait_ms=WAIT_MS)
 
 
-async def told_epoch(cluster: SimulatedCluster, broker_id: BrokerId) -> int:
+async def epoch_in_metadata(cluster: SimulatedCluster, broker_id: BrokerId) -> int:
     """The leader epoch that a client hears of."""
     wanted = MetadataRequest(topics=[MetadataRequestTopic(name="orders")], allow_auto_topic_creation=False)
     response = await ask(cluster, broker_id, wanted, MetadataResponse)
@@ -269,12 +269,12 @@ def test_leaders_are_in_a_later_epoch_than_clients_know_though_nobody_noted_that
         cluster.kill(3)
         await wait_for(lambda: stored(cluster).leader == -1)
         await asyncio.sleep(0.1)
-        known = await told_epoch(cluster, 1)
+        known = await epoch_in_metadata(cluster, 1)
         assert known == stored(cluster).leader_epoch
-        await kill_all(cluster)  # before broker 1 notes what it told
+        await kill_all(cluster)  # before broker 1 writes down what it answered
         lose_store(cluster)
         await cluster.start_all()
-        assert await told_epoch(cluster, 1) > known
+        assert await epoch_in_metadata(cluster, 1) > known
         await all_well_again(cluster)
 
     simulate(scenario)
@@ -298,8 +298,8 @@ async def killed_while_it_registers(cluster: SimulatedCluster) -> BrokerId:
     return controller
 
 
-def test_the_next_controller_registers_anew_what_the_one_before_did_not_finish() -> None:
-    """And is judged as a controller, though whoever is to lead is to do so in the same leader epoch."""
+def test_the_next_controller_registers_again_what_the_one_before_did_not_finish() -> None:
+    """And is judged as a controller, though the chosen leaders lead in the same leader epoch."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         await written_before(cluster)

@@ -56,7 +56,7 @@ async def write(cluster: SimulatedCluster, path: str, data: bytes) -> None:
 
 
 def check_life_goes_on(path: str, data: bytes) -> None:
-    """The nonsense is met by a controller in office, by its successor, by all brokers, and by one that starts."""
+    """The nonsense is met by the controller, by its successor, by all brokers, and by one that starts."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         await create_topic(cluster, (2, 3, 1), name=HURT)

@@ -16,17 +16,17 @@ def test_a_known_mistake_is_found(mistake: str) -> None:
 
     `python -m tests.simulation.find_mistakes` looks for others. A seed whose run fails without the mistake is none.
     """
-    began, told = time.process_time(), []
+    began, reasons = time.process_time(), []
     for seed in FOUND_BY[mistake]:
         if run_with(mistake, seed).is_good:
-            told.append(f"seed {seed} holds with the mistake")
+            reasons.append(f"seed {seed} holds with the mistake")
         elif (violations := run_without(mistake, seed).violations) != []:
-            told.append(f"seed {seed} is violated without the mistake, too: {violations[0]}")
+            reasons.append(f"seed {seed} is violated without the mistake, too: {violations[0]}")
         else:
             return
         if time.process_time() - began > MAX_CPU_S:
             break
-    pytest.fail(f"{mistake} is not found: {'; '.join(told)}")
+    pytest.fail(f"{mistake} is not found: {'; '.join(reasons)}")
 
 
 def test_each_mistake_has_seeds() -> None:

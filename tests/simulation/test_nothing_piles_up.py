@@ -1,4 +1,4 @@
-"""What happens again and again to a cluster leaves nothing behind: no task, timer, watch, session or connection."""
+"""Repeated events leave nothing behind in a cluster: no task, timer, watch, session or connection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

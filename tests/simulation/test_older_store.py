@@ -96,7 +96,7 @@ def test_who_has_seen_more_refuses_even_if_others_have_led_since() -> None:
             with pytest.raises(CannotStart, match=r"it lacks . of the . changes that broker . has noted"):
                 await cluster.start(each)
         await cluster.stop(2)
-        cluster.store_state = MemoryStoreState()  # what the sentence told the operator to do
+        cluster.store_state = MemoryStoreState()  # what the error message asks the operator to do
         await cluster.start_all()
         await all_well_again(cluster)
         assert await read_all(cluster) == VALUES
@@ -123,7 +123,7 @@ def test_a_copy_since_which_only_in_sync_replicas_changed_is_refused(first: Brok
         await create_topic(cluster, [1, 2, 3], min_insync_replicas=1)
         await asyncio.sleep(2)
         copy = dict(cluster.store_state.nodes)
-        cluster.cut(2, [1])  # it can neither fetch nor be told of anything
+        cluster.cut(2, [1])  # it can neither fetch nor hear of anything
         await produce(cluster, VALUES[0], acks=1)
         await wait_for(lambda: 2 not in in_sync(cluster), timeout_s=60)
         for value in VALUES[1:]:

@@ -189,7 +189,7 @@ def test_a_target_that_lost_its_disk_copies_everything_again() -> None:
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_target_whose_disk_is_full_is_waited_for_or_given_up(is_cancelled: bool) -> None:
-    """Its only log directory goes offline; when there is room again, the broker is started anew."""
+    """Its only log directory goes offline; when there is room again, the broker is started again."""
 
     async def scenario(cluster: SimulatedCluster, load: Load) -> None:
         disk = cluster.machines[5].disk

@@ -1,4 +1,4 @@
-"""A broker whose session has ended registers anew, and is told its roles however late it learns its epoch (R43)."""
+"""A broker whose session has ended registers again, and gets its roles however late it learns its epoch (R43)."""
 
 import asyncio
 from unittest.mock import patch
@@ -16,7 +16,7 @@ DELAYS_S = [0.0, 0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.3, 2.0, 15.0]
 
 
 async def rejoin(cluster: SimulatedCluster, delay_s: float) -> None:
-    """The answer that tells the broker its epoch is late; the controller sees the registration at once."""
+    """The answer with the broker's epoch is late; the controller sees the registration at once."""
     await create_topic(cluster, [2], min_insync_replicas=1)
     await create_topic(cluster, [2, 3], name="pairs", min_insync_replicas=1)
     await produce(cluster, b"a")
@@ -40,7 +40,7 @@ async def rejoin(cluster: SimulatedCluster, delay_s: float) -> None:
 
 
 @pytest.mark.parametrize("delay_s", DELAYS_S)
-def test_a_broker_that_joins_anew_gets_its_roles(delay_s: float) -> None:
+def test_a_broker_that_joins_again_gets_its_roles(delay_s: float) -> None:
     simulate(lambda cluster: rejoin(cluster, delay_s))
 
 

@@ -116,7 +116,7 @@ def elect_uncleanly(cluster: SimulatedCluster, invariants: Invariants) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damaged", "damage", "told"),
+    ("damaged", "damage", "message"),
     [
         (2, cut_what_is_committed, "I2 orders-0 in-sync replica 2 ends at 1, and 2 is committed"),
         (2, cut_what_was_acknowledged, "I4 orders-0 in-sync replica 2 ends at 1, and 2 was acknowledged"),
@@ -130,9 +130,9 @@ def elect_uncleanly(cluster: SimulatedCluster, invariants: Invariants) -> None:
         (1, elect_uncleanly, "I4 orders-0"),
     ],
 )
-def test_damage_is_noted_at_once(damaged: int, damage: Damage, told: str) -> None:
+def test_damage_is_noted_at_once(damaged: int, damage: Damage, message: str) -> None:
     noted = found(damaged, damage)
-    assert any(line.startswith(told) for line in noted), noted
+    assert any(line.startswith(message) for line in noted), noted
 
 
 def test_damage_that_is_found_twice_is_noted_once() -> None:

@@ -65,7 +65,7 @@ def test_a_slow_controller_leaves_a_broker_in_the_past() -> None:
     simulate(scenario, controller=2)
 
 
-def test_an_answer_of_the_store_may_come_later_than_what_it_tells() -> None:
+def test_an_answer_of_the_store_may_come_later_than_what_it_reports() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         await create_topic(cluster, [1, 2, 3])
         cluster.kill(3)

@@ -1,4 +1,4 @@
-"""A broker whose lease has run out is nobody's leader, before anybody has told it so."""
+"""A broker whose lease has run out leads nothing, even before it has heard so."""
 
 import asyncio
 from contextlib import suppress

@@ -63,7 +63,7 @@ def test_a_follower_goes_on_where_it_was_when_there_are_descriptors_again() -> N
 
 
 async def a_follower_that_cannot_flush(cluster: SimulatedCluster) -> None:
-    """What it asks for next would tell the leader that the disk has what came before."""
+    """What it asks for next would show the leader that the disk has what came before."""
     await create_topic(cluster, [1, 2, 3], min_insync_replicas=3, flush_messages=1)
     await produce(cluster, b"a")
     run_short(cluster, 3)

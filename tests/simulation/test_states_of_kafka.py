@@ -1,4 +1,4 @@
-"""States that do not tell incarnations, as Apache Kafka writes them: who restarted is still not trusted (R39, R42)."""
+"""States without incarnations, as Apache Kafka writes them: a broker that restarted is still not trusted (R39, R42)."""
 
 import asyncio
 import json

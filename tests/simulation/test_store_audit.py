@@ -51,7 +51,7 @@ def register(state: MemoryStoreState, partition: PartitionRegistration, session_
     put(state, znodes.state_path("orders", 0), znodes.encode_state(partition), session_id)
 
 
-def test_the_next_controller_may_register_the_same_leader_epoch_anew() -> None:
+def test_the_next_controller_may_register_the_same_leader_epoch_again() -> None:
     state, audit = begin_takeover()
     elect(state, 5, SECOND)
     register(state, replace(REGISTERED, controller_epoch=5), SECOND)

@@ -1,4 +1,4 @@
-"""What clients are told of a leader whose broker has just gone, before the controller has said so."""
+"""Metadata about a leader whose broker has just gone, before the controller has reacted."""
 
 import asyncio
 

@@ -100,7 +100,7 @@ def decisions_are_not_taken_over() -> Iterator[None]:
 
 
 async def die_once_decided(cluster: SimulatedCluster) -> None:
-    """Broker 1 has promised the commit, and dies before it has told anybody."""
+    """Broker 1 has promised the commit, and dies before it has answered or sent a marker."""
     await prepare(cluster)
     async with client_cluster(cluster, 1, "driver") as client:
         driver = Driver(client)

@@ -12,7 +12,7 @@ VALUES = [b"%d" % number for number in range(20)]
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EINTR])
-def test_a_broker_that_cannot_tell_its_free_space_tells_where_its_logs_end(number: int) -> None:
+def test_a_broker_that_cannot_read_its_free_space_reports_where_its_logs_end(number: int) -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         await create_topic(cluster, [1, 2, 3], min_insync_replicas=2)
         for value in VALUES:

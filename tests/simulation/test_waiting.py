@@ -86,8 +86,8 @@ def test_a_write_is_answered_twice_where_its_deadline_is_not_called_off() -> Non
         simulate(write_with_short_deadlines)
 
 
-async def write_and_lose_the_office(cluster: SimulatedCluster) -> None:
-    """One write is confirmed; another waits when its leader is told to follow somebody else."""
+async def write_and_lose_the_leadership(cluster: SimulatedCluster) -> None:
+    """One write is confirmed; another waits when its leader becomes a follower."""
     await create_topic(cluster, [1, 2, 3])
     code, took_s = await write(cluster, 30_000)
     assert (code, took_s < 1) == (NO_ERROR, True), "a write waited for its deadline"
@@ -105,7 +105,7 @@ async def write_and_lose_the_office(cluster: SimulatedCluster) -> None:
 
 def test_a_write_that_waits_is_answered_as_soon_as_it_is_confirmed_or_cannot_be() -> None:
     """KAFKA-7697, R9, R14"""
-    simulate(write_and_lose_the_office, controller=2)
+    simulate(write_and_lose_the_leadership, controller=2)
 
 
 def test_a_write_waits_for_its_deadline_where_nobody_looks_after_a_change() -> None:
@@ -113,7 +113,7 @@ def test_a_write_waits_for_its_deadline_where_nobody_looks_after_a_change() -> N
         operations_asked_only_at_their_deadline(),
         pytest.raises(AssertionError, match="a write waited for its deadline"),
     ):
-        simulate(write_and_lose_the_office, controller=2)
+        simulate(write_and_lose_the_leadership, controller=2)
 
 
 # ---- between the high watermark and the end of the log

@@ -77,7 +77,7 @@ def test_a_member_that_does_not_let_go_in_time_loses_its_partition() -> None:
     assert ownership.violations == []
 
 
-def test_what_a_member_let_go_without_telling_it_in_time_counts_as_kept() -> None:
+def test_what_a_member_let_go_without_reporting_it_in_time_counts_as_kept() -> None:
     """Seed 164242: it stopped reading just before the timeout, and its heartbeat came just after."""
     ownership = owned_by_a_that_must_let_go_of_one()
     ownership.on_heartbeat("a", 6.5, ONE)
@@ -175,7 +175,7 @@ def two_generations() -> Generations:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "message"),
     [
         ([], "lost-write"),
         ([b"new", b"old"], "resurrected"),
@@ -183,9 +183,9 @@ def two_generations() -> Generations:
         ([b"new", b"?"], "phantom"),
     ],
 )
-def test_what_does_not_belong_to_a_topic_is_caught(found: list[bytes], told: str) -> None:
+def test_what_does_not_belong_to_a_topic_is_caught(found: list[bytes], message: str) -> None:
     (line,) = two_generations().judge(found)
-    assert line.startswith(told)
+    assert line.startswith(message)
 
 
 def test_a_topic_with_its_own_records_passes() -> None:

@@ -1,4 +1,4 @@
-"""What goes on in a soak: a stream that is read, transactions, and groups and topics that come and go."""
+"""Activities of a soak: a stream that is read, transactions, and groups and topics that come and go."""
 
 import itertools
 import time

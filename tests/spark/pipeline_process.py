@@ -44,7 +44,7 @@ class PipelineProcess:
         try:
             return self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the pipeline does not end:\n{self.story()}") from None
+            raise AssertionError(f"the pipeline does not end:\n{self.output_and_log()}") from None
 
     def stop(self, limit_s: float) -> int:
         os.kill(self.pid, signal.SIGTERM)
@@ -73,16 +73,16 @@ class PipelineProcess:
     def output(self) -> str:
         return self._output_file.read_text(errors="replace") if self._output_file.exists() else ""
 
-    def story(self) -> str:
-        """What it said, and the end of its log."""
+    def output_and_log(self) -> str:
+        """Its output, and the end of its log."""
         log = self.state.log_file.read_text(errors="replace")[-5000:] if self.state.log_file.exists() else ""
         return f"{self.output()}\n...\n{log}"
 
     def wait_until_said(self, text: str, limit_s: float, start: int = 0) -> None:
         deadline = time.monotonic() + limit_s
         while text not in self.output()[start:]:
-            assert self.exit_code() is None, f"the pipeline ended with {self.exit_code()}:\n{self.story()}"
-            assert time.monotonic() < deadline, f"the pipeline does not say {text!r}:\n{self.story()}"
+            assert self.exit_code() is None, f"the pipeline ended with {self.exit_code()}:\n{self.output_and_log()}"
+            assert time.monotonic() < deadline, f"the pipeline does not say {text!r}:\n{self.output_and_log()}"
             time.sleep(POLL_S)
 
 

@@ -1,4 +1,4 @@
-"""What tests of queries have in common: records to read, readers, and streams whose rows are kept."""
+"""Common parts of tests of queries: records to read, readers, and streams whose rows are kept."""
 
 import time
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ def test_one_setting_switches_all_and_one_each() -> None:
         ),
     ],
 )
-def test_a_wrong_switch_is_told(settings: dict[str, str], sentence: str) -> None:
+def test_a_wrong_switch_is_reported(settings: dict[str, str], sentence: str) -> None:
     with pytest.raises(WrongSwitch, match=sentence):
         switched_on(settings, ALL)
 

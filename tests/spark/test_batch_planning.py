@@ -1,4 +1,4 @@
-"""How far micro-batches read and how ranges are divided: rules for all inputs, and examples."""
+"""Planning of micro-batches, their ends and ranges: rules for all inputs, and examples."""
 
 import math
 from itertools import pairwise

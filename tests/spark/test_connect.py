@@ -29,7 +29,7 @@ def run(*command: str, directory: Path) -> "subprocess.CompletedProcess[str]":
     # Spark gives a Python process of a source ten seconds to start: without the launcher a busy machine needs more.
     python = python_command()
     own = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-    own["SPARK_TESTING"] = "1"  # a server of its own on a free port; else on 15002, whoever has that already
+    own["SPARK_TESTING"] = "1"  # a server of its own on a free port; else on 15002, which may be taken
     return subprocess.run(
         command,
         cwd=directory,

@@ -349,11 +349,11 @@ def test_unreadable_batches_are_passed_over_where_the_reader_wants_that(codec: C
         return bytes(assemble(read_header(good(offset)), payload))
 
     raw = bad(0, b"x") + good(1) + bad(2, compress(codec, b"\xff" * 30)) + bad(3, b"") + good(4) + bad(5, b"yy" * 9)
-    told: list[str] = []
+    messages: list[str] = []
     decoder = PartitionDecoder("t", 0, ("value",))
-    found = decoder.decode(memoryview(raw), 0, 100, (), lambda error: told.append(error.message))
+    found = decoder.decode(memoryview(raw), 0, 100, (), lambda error: messages.append(error.message))
     assert [value for batch in found for value in batch.column(0).to_pylist()] == [b"1", b"4"]
-    assert sorted(text.split("offset ")[1].split(" ")[0] for text in told) == ["0", "2", "3", "5"]
+    assert sorted(text.split("offset ")[1].split(" ")[0] for text in messages) == ["0", "2", "3", "5"]
 
 
 def test_what_lies_beyond_the_range_is_not_looked_at() -> None:

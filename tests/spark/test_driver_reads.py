@@ -83,7 +83,7 @@ def test_pyspark_asks_for_the_rows_right_after_the_partitions_and_nowhere_else()
     ids=["handed over", "left to tasks"],
 )
 def test_pyspark_sends_the_rows_with_the_plan(rows: list[pa.RecordBatch] | None, response: int) -> None:
-    """PySpark's own function, told to plan a micro-batch as Java tells it."""
+    """PySpark's own function, called to plan a micro-batch as Java calls it."""
     schema, position = StructType().add("offset", "long"), (2).to_bytes(4, "big") + b"{}"
     sent = io.BytesIO()
     runner.partitions_func(Reader(rows), Planned({}), schema, 10_000, io.BytesIO(2 * position), sent)

@@ -87,7 +87,7 @@ def test_columns_without_headers_give_records_without_headers() -> None:
     assert by_target(encoded(BatchEncoder(1, Codec.NONE), columns(rows, [0, 0, 0], has_headers=False))) == {0: rows}
 
 
-def test_no_batch_is_larger_than_told_or_has_more_records() -> None:
+def test_no_batch_is_larger_than_its_limit_or_has_more_records() -> None:
     rows: list[Row] = [(b"key", bytes(index % 90), NOW_MS + index, ()) for index in range(3000)]
     batches = encoded(BatchEncoder(2, Codec.NONE, batch_bytes=5000, max_records=64), columns(rows, [0, 1] * 1500))
     assert max(len(batch.data) for batch in batches) <= 5000

@@ -1,4 +1,4 @@
-"""What a user reads of an error: our sentence without a Python stack, and of a bug its stack."""
+"""Errors as users see them: our sentence without a Python stack; for a bug, its stack."""
 
 import os
 import sys

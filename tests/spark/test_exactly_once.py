@@ -166,7 +166,7 @@ def test_batches_without_rows_or_without_tasks_are_committed_too(query: Query) -
     assert seen(query) == [6]
 
 
-def test_a_checkpoint_that_went_back_is_told(query: Query) -> None:
+def test_a_checkpoint_that_went_back_is_reported(query: Query) -> None:
     for number in range(2):
         query.ending().commit([query.task(query.started(), number, number)], number)
     with pytest.raises(NotExactlyOnce, match="Batch 0 cannot be written exactly once: batch 1 was already written"):
@@ -207,7 +207,7 @@ def test_a_query_that_cannot_be_named_is_written_at_least_once_if_that_is_good_e
     assert committed(running_broker.bootstrap, topic) == [1]
 
 
-def test_why_a_batch_cannot_begin_is_told_by_its_tasks(tmp_path: Path) -> None:
+def test_why_a_batch_cannot_begin_is_reported_by_its_tasks(tmp_path: Path) -> None:
     query = Query("127.0.0.1:1", "orders", tmp_path / "checkpoint", **{"kafka.max.block.ms": "200"})
     with pytest.raises(BrokersUnavailable, match=r"The brokers at 127.0.0.1:1 could not open the transaction"):
         query.task(query.started(), 0, 1)
@@ -282,7 +282,7 @@ def test_a_query_is_named_after_the_id_in_its_checkpoint(tmp_path: Path) -> None
         ),
     ],
 )
-def test_a_query_that_cannot_be_named_is_told_what_to_do(options: dict[str, str], reason: str) -> None:
+def test_the_error_for_a_query_without_a_name_says_what_to_do(options: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
         named(**options)
 
@@ -294,7 +294,7 @@ def shared(last_batch_id: int = -1) -> SharedTransaction:
     return SharedTransaction("x", 1, 0, last_batch_id)
 
 
-def test_what_is_written_already_is_told_by_its_number() -> None:
+def test_a_batch_that_is_written_already_is_recognised_by_its_number() -> None:
     assert not is_written_already(shared(), Task(batch_id=0))
     assert is_written_already(shared(4), Task(batch_id=4))
     assert not is_written_already(shared(4), Task(batch_id=5))

@@ -1,4 +1,4 @@
-"""What a query's options mean on a cluster: against a broker on virtual time, and against brokers that misbehave."""
+"""Offsets that a query's options mean: with a broker on virtual time, and with brokers that misbehave."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -191,7 +191,7 @@ def test_a_topic_that_does_not_exist_is_not_created_and_the_nearest_is_named() -
     with_orders(scenario)
 
 
-def test_a_name_that_no_topic_can_have_is_told_apart() -> None:
+def test_a_name_that_no_topic_can_have_is_recognised() -> None:
     async def scenario(orders: Orders) -> None:
         with pytest.raises(UnknownTopic, match="topic 'a b' cannot be read: "):
             await resolve(orders.cluster, replace(OPTIONS, subscription=Subscribe(("a b",))))
@@ -379,10 +379,10 @@ def test_a_log_that_ends_before_what_was_read_is_lost_data() -> None:
 def test_a_new_leader_that_knows_less_for_a_moment_is_asked_again() -> None:
     async def scenario(fakes: FakeCluster, cluster: Cluster) -> None:
         fakes.partitions[0].end = 10
-        looking = asyncio.create_task(find_next_offsets(cluster, FAKE, Positions({FIRST: 12}, {})))
+        search = asyncio.create_task(find_next_offsets(cluster, FAKE, Positions({FIRST: 12}, {})))
         await asyncio.sleep(0.2)
         fakes.partitions[0].end = 13
-        assert (await looking).available == {FIRST: 13}
+        assert (await search).available == {FIRST: 13}
 
     with_cluster(scenario)
 
@@ -481,7 +481,7 @@ def test_brokers_without_topic_ids_are_asked_by_name() -> None:
     with_orders(scenario)
 
 
-def test_offsets_that_are_gone_tell_nothing_of_sizes() -> None:
+def test_offsets_that_are_gone_show_nothing_of_sizes() -> None:
     async def scenario(orders: Orders) -> None:
         topics = await resolve(orders.cluster, OPTIONS)
         assert await record_bytes(orders.cluster, OPTIONS, topics, {A: 50}, {A: 60}) == {A: 0.0}

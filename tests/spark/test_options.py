@@ -284,7 +284,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, sentence:
     assert rejection(BASE | {name: "1"}) == sentence
 
 
-def test_a_misspelt_name_is_told_before_what_is_missing() -> None:
+def test_a_misspelt_name_is_reported_before_what_is_missing() -> None:
     misspelt = {"kafka.bootstrap.server": "localhost:29092", "subscribe": "orders"}
     assert rejection(misspelt) == (
         "Option 'kafka.bootstrap.server' is not known; did you mean 'kafka.bootstrap.servers'?"

@@ -1,4 +1,4 @@
-"""What writing exactly once counts on in Spark: which of a sink's methods are called in which process, and when.
+"""Order of Spark's calls that exactly-once writing relies on: which method of a sink, in which process, and when.
 
 None of it is promised by PySpark. If a test fails here, look at it before anything that writes exactly once.
 """

@@ -4,7 +4,7 @@
 
 `TIDELOG_PYSPARK_TESTS` names other files than all of them. PySpark 4.1 cannot read streams: sources in Python neither
 bound a micro-batch nor end with the `availableNow` trigger there (pyspark.sql.streaming.datasource, since 4.2). The
-test with 4.1 is that this is told.
+test with 4.1 is that this is reported.
 """
 
 import os

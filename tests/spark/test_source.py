@@ -122,7 +122,7 @@ def test_times_are_those_of_utc_whatever_the_session_calls_a_timestamp(
     assert [row.ms for row in times] == [NOON_MS]
 
 
-def test_a_batch_reads_from_where_to_where_it_is_told(
+def test_a_batch_reads_between_the_offsets_of_its_options(
     spark: "SparkSession", bootstrap: str, new_topic: TopicMaker
 ) -> None:
     topic = new_topic(2)
@@ -177,7 +177,7 @@ def test_a_running_stream_sees_new_records_and_new_partitions(
         admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
         produce(bootstrap, topic, numbered(3, 3, 1))
         collected.wait_for(6)
-        # Spark tells of a batch after the rows of it are there.
+        # Spark reports a batch after its rows are there.
         deadline_s = time.monotonic() + TIME_LIMIT_S
         while latest_offsets(collected.query).get(topic) != {"0": 3, "1": 3}:
             assert time.monotonic() < deadline_s, latest_offsets(collected.query)

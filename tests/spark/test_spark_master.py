@@ -1,4 +1,4 @@
-"""A wrong Spark master is told before Java starts."""
+"""A wrong Spark master is reported before Java starts."""
 
 import socket
 
@@ -15,12 +15,12 @@ def test_masters_that_spark_knows(master: str) -> None:
 
 
 @pytest.mark.parametrize("master", ["foo", "locall[2]", "localhost:7077", "spark://localhost"])
-def test_what_is_not_a_master_is_told(master: str) -> None:
+def test_what_is_not_a_master_is_reported(master: str) -> None:
     with pytest.raises(WrongMaster, match=f"'{master}' is not a Spark master: use".replace("[", r"\[")):
         reject_wrong_master(master)
 
 
-def test_a_master_that_does_not_answer_is_told() -> None:
+def test_a_master_that_does_not_answer_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
         port = taken.getsockname()[1]

@@ -66,8 +66,8 @@ LIMIT_S = 280.0
 def wait_for_rows(pipeline: PipelineProcess, table: Path, limit_s: float) -> None:
     deadline = time.monotonic() + limit_s
     while not list(table.glob("*.parquet")):
-        assert pipeline.exit_code() is None, pipeline.story()
-        assert time.monotonic() < deadline, pipeline.story()
+        assert pipeline.exit_code() is None, pipeline.output_and_log()
+        assert time.monotonic() < deadline, pipeline.output_and_log()
         time.sleep(0.02)
 
 
@@ -98,7 +98,7 @@ def test_pipeline_on_a_cluster_survives_the_death_of_an_executor(
             assert len(executors) == 2
             assert kill_all(executors[:1]) == executors[:1]
             assert DeltaTable(tmp_path / "table").version() < RECORDS / 12_000, "killed too late"
-            assert pipeline.wait(LIMIT_S) == 0, pipeline.story()
+            assert pipeline.wait(LIMIT_S) == 0, pipeline.output_and_log()
         finally:
             pipeline.kill()
         numbers = DeltaTable(tmp_path / "table").to_pyarrow_table()["number"].to_pylist()

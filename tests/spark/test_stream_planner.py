@@ -1,4 +1,4 @@
-"""What a streaming query remembers between micro-batches, and what it asks brokers for each of them."""
+"""State of a streaming query between micro-batches, and its requests to brokers for each of them."""
 
 import asyncio
 import time

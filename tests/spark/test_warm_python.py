@@ -26,12 +26,12 @@ pytestmark = [
 
 LIMIT_S = 240
 CLIENT = [sys.executable, "-I", "-S", fork_client.__file__, sys.executable]
-TELL = """
+REPORT = """
 import json, os, random, sys, numpy.random
-told = {"directory": os.getcwd(), "arguments": sys.argv[1:], "name": __name__, "pid": os.getpid()}
-told |= {"environment": dict(os.environ), "input": sys.stdin.read(), "is_warm": "pyspark.worker" in sys.modules}
-told |= {"random": random.random(), "numpy": numpy.random.random(), "path": sys.path}
-print(json.dumps(told))
+reported = {"directory": os.getcwd(), "arguments": sys.argv[1:], "name": __name__, "pid": os.getpid()}
+reported |= {"environment": dict(os.environ), "input": sys.stdin.read(), "is_warm": "pyspark.worker" in sys.modules}
+reported |= {"random": random.random(), "numpy": numpy.random.random(), "path": sys.path}
+print(json.dumps(reported))
 print("an error", file=sys.stderr)
 sys.exit(7)
 """
@@ -53,15 +53,15 @@ def server() -> Iterator[ForkServerProcess]:
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    (tmp_path / "tell.py").write_text(TELL)
+    (tmp_path / "report.py").write_text(REPORT)
     (tmp_path / "wait.py").write_text(WAIT)
     return tmp_path
 
 
-def told_by(server: ForkServerProcess | None, directory: Path) -> "tuple[subprocess.CompletedProcess[str], dict]":  # type: ignore[type-arg]
+def reported_by(server: ForkServerProcess | None, directory: Path) -> "tuple[subprocess.CompletedProcess[str], dict]":  # type: ignore[type-arg]
     path = "nowhere" if server is None else str(server.path)
     environment = {"PYTHONPATH": f"{directory}/more", "TIDELOG_TEST": "an\nodd=value"}
-    command = [*CLIENT, path, "-m", "tell", "an argument", "--flag"]
+    command = [*CLIENT, path, "-m", "report", "an argument", "--flag"]
     ended = subprocess.run(
         command,
         input="text",
@@ -78,18 +78,18 @@ def told_by(server: ForkServerProcess | None, directory: Path) -> "tuple[subproc
 @pytest.mark.parametrize("is_warm", [True, False])
 def test_a_process_is_as_python_would_start_it(server: ForkServerProcess, programs: Path, is_warm: bool) -> None:
     """Without a server it is that."""
-    ended, told = told_by(server if is_warm else None, programs)
+    ended, reported = reported_by(server if is_warm else None, programs)
     assert (ended.returncode, ended.stderr) == (7, "an error\n")
-    assert told["is_warm"] is is_warm
-    assert (told["directory"], told["arguments"]) == (str(programs), ["an argument", "--flag"])
-    assert (told["name"], told["input"]) == ("__main__", "text")
-    assert told["environment"]["TIDELOG_TEST"] == "an\nodd=value"
-    assert "HOME" not in told["environment"]
-    assert told["path"][:2] == [str(programs), f"{programs}/more"]
+    assert reported["is_warm"] is is_warm
+    assert (reported["directory"], reported["arguments"]) == (str(programs), ["an argument", "--flag"])
+    assert (reported["name"], reported["input"]) == ("__main__", "text")
+    assert reported["environment"]["TIDELOG_TEST"] == "an\nodd=value"
+    assert "HOME" not in reported["environment"]
+    assert reported["path"][:2] == [str(programs), f"{programs}/more"]
 
 
 def test_processes_draw_different_random_numbers(server: ForkServerProcess, programs: Path) -> None:
-    (_, one), (_, other) = told_by(server, programs), told_by(server, programs)
+    (_, one), (_, other) = reported_by(server, programs), reported_by(server, programs)
     assert one["pid"] != other["pid"]
     assert one["random"] != other["random"]
     assert one["numpy"] != other["numpy"]
@@ -119,11 +119,11 @@ def test_a_process_ends_with_the_one_that_stands_for_it(server: ForkServerProces
     with waiting(server, programs) as (client, forked):
         client.kill()
         client.communicate()  # its standard output ends with the last process that has it
-        told_by(server, programs)  # the server does one thing after another
+        reported_by(server, programs)  # the server does one thing after another
         assert not is_running(forked)
 
 
-def test_a_killed_process_is_told(server: ForkServerProcess, programs: Path) -> None:
+def test_a_killed_process_is_reported(server: ForkServerProcess, programs: Path) -> None:
     with waiting(server, programs) as (client, forked):
         os.kill(forked.pid, signal.SIGKILL)
         assert client.wait(LIMIT_S) == 128 + signal.SIGKILL
@@ -134,7 +134,7 @@ def test_the_server_outlives_what_is_no_request(server: ForkServerProcess, progr
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(server.path))
             connection.sendall(nonsense)
-    assert told_by(server, programs)[1]["is_warm"]
+    assert reported_by(server, programs)[1]["is_warm"]
 
 
 def test_a_server_that_cannot_fork_leaves_it_to_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_a_server_that_cannot_fork_leaves_it_to_its_client(tmp_path: Path, monke
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
         listener.listen()
-        connection = fork_client.ask(str(tmp_path / "socket"), ["-m", "tell"])
+        connection = fork_client.ask(str(tmp_path / "socket"), ["-m", "report"])
         assert fork_server.ForkServer(listener, 0)._accept() is None
         assert fork_client.read_number(connection) is None
         connection.close()

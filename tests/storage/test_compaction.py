@@ -416,7 +416,7 @@ def test_a_segment_never_outgrows_its_indexes() -> None:
     assert groups(segments, segment_index_bytes=120) == [[0, 10]]
 
 
-def test_a_segment_never_spans_more_offsets_than_its_index_can_tell() -> None:
+def test_a_segment_never_spans_more_offsets_than_its_index_can_hold() -> None:
     limit = 2**31 - 1
     assert groups([groupable(0, 1), groupable(10, 1, end_offset=limit + 1)]) == [[0, 10]]
     assert groups([groupable(0, 1), groupable(10, 1, end_offset=limit + 2)]) == [[0], [10]]

@@ -1,4 +1,4 @@
-"""Leader epochs on their way to the disk: what a clean start believes without looking at the log."""
+"""Leader epochs on their way to the disk: what a clean start believes without reading the log."""
 
 import asyncio
 from collections.abc import Callable

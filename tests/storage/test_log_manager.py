@@ -703,7 +703,7 @@ def test_a_vanished_directory_on_a_real_disk_is_noticed(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_when_the_last_log_dir_fails_the_broker_can_tell() -> None:
+def test_when_the_last_log_dir_fails_the_broker_notices() -> None:
     async def run() -> None:
         disk = MemoryDisk()
         manager = await manager_on(disk)

@@ -113,7 +113,7 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
 
 @pytest.mark.parametrize("epoch", [1, 32_766, 32_767])
 def test_a_stranger_who_does_not_begin_its_epoch_at_zero_changes_nothing(epoch: int) -> None:
-    """What Apache Kafka 4.3.1 checks: a newer epoch is believed if its first sequence is 0, whoever sends it."""
+    """What Apache Kafka 4.3.1 checks: a newer epoch is believed if its first sequence is 0, from any client."""
     log = new_log()
     send(log, 0, 2)
     for sequence in (1, 2, 5):

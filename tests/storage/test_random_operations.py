@@ -134,7 +134,7 @@ class Run:
         assert log.directory.is_online
 
     def check_history(self) -> None:
-        """What is derived from the batches tells of exactly those that are left."""
+        """What is derived from the batches is that of exactly those that are left."""
         for batch in self.model.batches[-50:]:
             if batch.first >= self.model.start:
                 # An epoch may be known from a later offset on only: the log start fell back with the crash.

@@ -552,7 +552,7 @@ def test_a_clean_start_forgets_epochs_behind_the_end_of_the_log() -> None:
 
 
 def test_an_offset_that_a_segment_cannot_hold_is_damage_in_a_compacted_log_too() -> None:
-    """Where gaps are legal, nothing else tells that a bit of the base offset was flipped."""
+    """Where gaps are legal, nothing else shows that a bit of the base offset was flipped."""
     disk = MemoryDisk()
     compacted = TopicSettings(cleanup_policy=("compact",))
     log = new_log(disk, settings=compacted)

@@ -95,8 +95,8 @@ def send(log: Log, sequence: int) -> None:
     log.append_as_leader(batch, log.leader_epochs.latest_epoch if log.log_end_offset else EPOCH)
 
 
-def story(log: Log) -> tuple[object, ...]:
-    """All that a log is, as memory and files tell it."""
+def state_of(log: Log) -> tuple[object, ...]:
+    """The whole state of a log, from memory and files."""
     return (
         log.log_start_offset,
         log.log_end_offset,
@@ -195,7 +195,7 @@ def test_whatever_descriptor_is_missing_nothing_has_changed_and_the_next_attempt
         log = start()
         disk = log.directory.context.disk
         assert isinstance(disk, MemoryDisk)
-        before, recovery_point = story(log), log.recovery_point
+        before, recovery_point = state_of(log), log.recovery_point
         log.release_resources()
         run_short(disk, calls_before)
         try:
@@ -207,12 +207,12 @@ def test_whatever_descriptor_is_missing_nothing_has_changed_and_the_next_attempt
             break
         finally:
             disk.faults.clear()
-        assert story(log) == before
+        assert state_of(log) == before
         assert log.recovery_point == recovery_point
-        assert story(as_the_next_start_finds_it(log))[:3] == before[:3], "the files agree with memory"
+        assert state_of(as_the_next_start_finds_it(log))[:3] == before[:3], "the files agree with memory"
         operation(log)
-        assert story(log) == story(expected)
-        assert story(as_the_next_start_finds_it(log))[:3] == story(expected)[:3]
+        assert state_of(log) == state_of(expected)
+        assert state_of(as_the_next_start_finds_it(log))[:3] == state_of(expected)[:3]
     assert calls_before > 0, "it takes no descriptor"
 
 
@@ -238,7 +238,7 @@ def test_whatever_fails_for_good_takes_the_directory_offline_and_the_next_start_
         log = filled()
         disk = log.directory.context.disk
         assert isinstance(disk, MemoryDisk)
-        before = story(log)
+        before = state_of(log)
         log.release_resources()
         disk.inject(number, "/data", (*TAKES_A_DESCRIPTOR, "append", "truncate", "rename", "sync"), calls_before)
         try:
@@ -249,12 +249,12 @@ def test_whatever_fails_for_good_takes_the_directory_offline_and_the_next_start_
                 append(log, b"x")
         else:
             break
-        found = story(as_the_next_start_finds_it(log))[:3]
+        found = state_of(as_the_next_start_finds_it(log))[:3]
         if operation not in CUTS:
-            assert found in (before[:3], story(expected)[:3])
+            assert found in (before[:3], state_of(expected)[:3])
         start, end, records = found
         assert [offset for offset, _ in records] == list(range(start, end))  # type: ignore[attr-defined,call-overload]
-        assert set(records) <= {*before[2], *story(expected)[2]}  # type: ignore[call-overload,misc]
+        assert set(records) <= {*before[2], *state_of(expected)[2]}  # type: ignore[call-overload,misc]
     assert calls_before > 0
 
 

@@ -62,7 +62,7 @@ class Stores(Protocol):
 
 
 async def until(stores: Stores, condition: Callable[[], object]) -> None:
-    """Some stores tell what happened only after a while."""
+    """Some stores report what happened only after a while."""
     for _ in range(500):
         await stores.settle()
         if condition():
@@ -194,14 +194,14 @@ class ZooKeeperStores:
         return store
 
     async def settle(self) -> None:
-        """ZooKeeper tells a client of a change before it answers later reads of the client."""
+        """ZooKeeper notifies a client of a change before it answers later reads of the client."""
         for store, proxy in self._proxies.items():
             if store.is_session_alive and not proxy._is_cut:
                 await store.get_many(["/"])
         await asyncio.sleep(0)
 
     async def kill(self, store: Store) -> None:
-        """A session is ended by whoever knows its password, which is quicker than to let it expire."""
+        """A session is ended with its password, which is quicker than to let it expire."""
         assert isinstance(store, ZooKeeperStore)
         self._proxies[store].cut()
         thief = KazooClient(self._server.connect_string, client_id=store._client.client_id)

@@ -1,4 +1,4 @@
-"""What every store must do; the same tests for all of them."""
+"""Contract of every store; the same tests for all of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -340,7 +340,7 @@ def short_sessions() -> None:
     """Asked for by tests that wait for a session to end."""
 
 
-class Story:
+class SessionEvents:
     """What a store has reported about its session, in order."""
 
     def __init__(self, store: Store) -> None:
@@ -355,13 +355,13 @@ def test_a_session_that_is_cut_off_is_suspended_before_others_see_its_end(run: R
     async def scenario(stores: Stores) -> None:
         owner, other = await stores.open(), await stores.open()
         await owner.create("/alive", ephemeral=True)
-        story = Story(owner)
-        await other.get("/alive", lambda _: story.events.append("seen to end"))
+        session = SessionEvents(owner)
+        await other.get("/alive", lambda _: session.events.append("seen to end"))
         await stores.cut_off(owner)
         assert is_alive(owner)
         await stores.outlast_session()
-        await until(stores, lambda: len(story.events) > 1)
-        assert story.events == ["suspended", "seen to end"]
+        await until(stores, lambda: len(session.events) > 1)
+        assert session.events == ["suspended", "seen to end"]
         assert not is_alive(owner)
         assert is_alive(other)
 
@@ -373,7 +373,7 @@ def test_a_session_that_was_suspended_and_lives_on_resumes_and_hears_what_it_mis
         owner, other = await stores.open(), await stores.open()
         await owner.multi([Create("/alive", ephemeral=True), Create("/a"), Create("/b"), Create("/c")])
         session_id = owner.session_id
-        story, heard = Story(owner), list[WatchEvent]()
+        session, heard = SessionEvents(owner), list[WatchEvent]()
         await owner.get("/a", heard.append)
         await owner.children("/b", heard.append)
         await owner.get("/c", heard.append)
@@ -381,12 +381,12 @@ def test_a_session_that_was_suspended_and_lives_on_resumes_and_hears_what_it_mis
         await stores.cut_off(owner)
         await other.multi([Set("/a", b"changed"), Create("/b/child"), Create("/d")])
         await stores.outlast_lease(owner)
-        await until(stores, lambda: story.events)
+        await until(stores, lambda: session.events)
         assert not is_alive(owner)
         assert heard == []
         await stores.reconnect(owner)
-        await until(stores, lambda: len(story.events) > 1)
-        assert story.events == ["suspended", "resumed"]
+        await until(stores, lambda: len(session.events) > 1)
+        assert session.events == ["suspended", "resumed"]
         assert is_alive(owner)
         assert owner.session_id == session_id
         assert await other.exists("/alive") is not None
@@ -408,16 +408,16 @@ def test_a_session_that_was_cut_off_for_too_long_has_ended_and_its_owner_hears_i
     async def scenario(stores: Stores) -> None:
         owner, other = await stores.open(), await stores.open()
         await owner.create("/alive", ephemeral=True)
-        story = Story(owner)
+        session = SessionEvents(owner)
         await stores.cut_off(owner)
         await stores.outlast_session()
         await stores.reconnect(owner)
-        await until(stores, lambda: "ended" in story.events)
+        await until(stores, lambda: "ended" in session.events)
         await stores.settle()
-        assert story.events == ["suspended", "ended"]
+        assert session.events == ["suspended", "ended"]
         assert not is_alive(owner)
-        owner.on_session_end(lambda: story.events.append("registered late"))
-        await until(stores, lambda: "registered late" in story.events)
+        owner.on_session_end(lambda: session.events.append("registered late"))
+        await until(stores, lambda: "registered late" in session.events)
         for call in (owner.get("/"), owner.create("/late")):
             with pytest.raises(SessionExpired):
                 await call
@@ -442,11 +442,11 @@ def test_a_write_that_does_not_reach_the_store_fails_as_unavailable(run: Run) ->
 @pytest.mark.usefixtures("short_sessions")
 def test_the_lease_lies_ahead_while_the_session_is_held(run: Run) -> None:
     async def scenario(stores: Stores) -> None:
-        owner, story = await stores.open(), []
-        owner.on_suspended(lambda: story.append("suspended"))
+        owner, events = await stores.open(), []
+        owner.on_suspended(lambda: events.append("suspended"))
         await stores.outlast_session()
         assert is_alive(owner)
-        assert story == []
+        assert events == []
         await owner.close()
         assert owner.lease_end < 0
 

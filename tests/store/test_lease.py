@@ -1,4 +1,4 @@
-"""When a broker must take its session for ended, by its own clock."""
+"""Lease of a session: when a broker must take it for ended, by its own clock."""
 
 import asyncio
 from math import inf
@@ -32,7 +32,7 @@ def test_a_lease_ends_before_the_session_can_counted_from_when_the_heartbeat_was
     run_virtually(scenario())
 
 
-def test_a_lease_that_is_renewed_in_time_tells_nothing() -> None:
+def test_a_lease_that_is_renewed_in_time_reports_nothing() -> None:
     async def scenario() -> None:
         recorded = Recorded()
         lease = recorded.lease()

@@ -12,13 +12,13 @@ TIMEOUT_S = 6.0
 
 
 class Session:
-    def __init__(self, patience_s: float | None = None) -> None:
+    def __init__(self, loop_timeout_s: float | None = None) -> None:
         self.clock = ManualClock()
         self.lease = Lease(self.clock.monotonic, lambda: None, lambda: None)
         self.lease.renew(0.0, TIMEOUT_S)
         self.renewed: list[float] = []
         self.error: Exception | None = None
-        self.keeper = SessionKeeper(self.lease, TIMEOUT_S, self.clock.monotonic, self._renew, patience_s)
+        self.keeper = SessionKeeper(self.lease, TIMEOUT_S, self.clock.monotonic, self._renew, loop_timeout_s)
 
     def _renew(self, now: float) -> None:
         if self.error is not None:
@@ -70,10 +70,10 @@ def test_a_loop_that_hangs_loses_its_session() -> None:
 
 
 def test_a_lease_that_ended_is_not_renewed_behind_the_back_of_the_loop() -> None:
-    """Whoever was stopped and wakes up has to find out first whether its session is still there."""
+    """A process that was stopped and wakes up must find out first whether its session is still there."""
 
     async def scenario() -> None:
-        session = Session(patience_s=1000)
+        session = Session(loop_timeout_s=1000)
         session.clock.advance(5500)
         session.keeper.tick()
         assert not session.lease.is_valid

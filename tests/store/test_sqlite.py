@@ -1,4 +1,4 @@
-"""What only the SQLite store must do: leases, files, other processes."""
+"""SQLite store beyond the contract: leases, files, other processes."""
 
 import asyncio
 import os
@@ -202,13 +202,13 @@ def test_opening_and_reading_thousands_of_nodes_is_quick(tmp_path: Path) -> None
     assert asyncio.run(scenario()) < 1.0
 
 
-@pytest.mark.parametrize("is_made_anew", [False, True])
-def test_nobody_acts_on_a_file_that_others_cannot_find_any_more(tmp_path: Path, is_made_anew: bool) -> None:
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_nobody_acts_on_a_file_that_others_cannot_find_any_more(tmp_path: Path, is_recreated: bool) -> None:
     async def scenario() -> None:
         stores = SqliteStores(tmp_path)
         store = await stores.open()
         put_away(tmp_path)
-        other = await stores.open() if is_made_anew else None
+        other = await stores.open() if is_recreated else None
         for _ in range(5):
             stores.clock.advance(2000)
             await store.poll()
@@ -222,7 +222,7 @@ def test_nobody_acts_on_a_file_that_others_cannot_find_any_more(tmp_path: Path, 
 
     alive: list[bool] = []
     asyncio.run(scenario())
-    assert alive == [False, not is_made_anew]
+    assert alive == [False, not is_recreated]
 
 
 def test_who_finds_another_file_in_place_of_its_own_has_no_session_any_more(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What only the store in ZooKeeper must do: servers that come and go, limits, a client that is loaded when needed."""
+"""ZooKeeper store beyond the contract: servers that come and go, limits, a client that is loaded when needed."""
 
 import asyncio
 import subprocess
@@ -229,7 +229,9 @@ def test_a_watch_does_not_overtake_the_answer_that_set_it() -> None:
     run(scenario)
 
 
-def test_watches_are_set_anew_also_when_the_connection_is_lost_just_after_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watches_are_set_again_also_when_the_connection_is_lost_just_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def scenario() -> None:
         workers = ThreadWorkers("store", 1)
         store = ZooKeeperStore("127.0.0.1:1", SystemClock(), workers, LONG_SESSION_MS)

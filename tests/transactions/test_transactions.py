@@ -1,4 +1,4 @@
-"""What a transaction coordinator answers, and what it lets happen."""
+"""Transaction coordinator: its responses, and what it allows."""
 
 from collections.abc import Callable
 
@@ -185,7 +185,7 @@ def test_an_unknown_id_is_no_mapping(coordinator: Coordinator) -> None:
     assert not coordinator.shard.log
 
 
-def test_verification_tells_what_is_part_of_the_transaction(coordinator: Coordinator) -> None:
+def test_verification_reports_what_is_part_of_the_transaction(coordinator: Coordinator) -> None:
     producer = coordinator.producer(ID)
     coordinator.add(ID, producer, A0)
     assert coordinator.verify(ID, producer, A0, B0) == [0, TransactionAbortable.code]

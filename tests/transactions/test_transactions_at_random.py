@@ -181,7 +181,7 @@ class AnyTransactions(RuleBasedStateMachine):
     # ---- what holds
 
     @invariant()
-    def records_tell_a_story_without_contradiction(self) -> None:
+    def records_do_not_contradict_each_other(self) -> None:
         log = self.coordinator.shard.log
         for entry in log[self.seen_entries :]:
             for record in entry.records:  # type: ignore[union-attr]
@@ -216,7 +216,7 @@ class AnyTransactions(RuleBasedStateMachine):
         for _ in range(3):
             self.coordinator.shard.advance(2 * TIMEOUT_MS)
             self.coordinator.deliver()
-        self.records_tell_a_story_without_contradiction()
+        self.records_do_not_contradict_each_other()
         for transaction in self.coordinator.machine.state_manager:
             assert transaction.state in (
                 TransactionState.EMPTY,
