@@ -74,7 +74,9 @@ def send_audit_log_to(file: str, formatter: logging.Formatter) -> None:
 
     from tidelog.server.audit_log import audit_logger
 
-    handler = RotatingFileHandler(file, maxBytes=MAX_BYTES, backupCount=KEPT_FILES, encoding="utf-8")
+    handler = RotatingFileHandler(
+        file, maxBytes=MAX_BYTES, backupCount=KEPT_FILES, encoding="utf-8", errors="backslashreplace"
+    )
     handler.setFormatter(formatter)
     audit_logger.addHandler(handler)
     audit_logger.setLevel(logging.INFO)
