@@ -4,8 +4,8 @@ import asyncio
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from confluent_kafka import admin as confluent_admin
 from confluent_kafka.admin import AdminClient
 
 from tests.certificates import Authority, Certificate
-from tidelog.config.broker import BrokerSettings
+from tests.clients.secured_brokers import secured_brokers
 from tidelog.server.broker import Broker
 
 pytestmark = pytest.mark.clients
@@ -37,31 +37,17 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return Authority(directory).sign("broker")
 
 
-@asynccontextmanager
-async def brokers(
+def brokers(
     directory: Path, certificate: Certificate, protocol: str, count: int = 1, **settings: object
-) -> AsyncIterator[list[Broker]]:
-    async with AsyncExitStack() as stack:
-        started = []
-        for broker_id in range(1, count + 1):
-            values = {
-                "broker_id": broker_id,
-                "log_dirs": (str(directory / f"broker-{broker_id}"),),
-                "coordination_store": str(directory / "coordination.sqlite"),
-                "listeners": (f"{protocol}://127.0.0.1:0",),
-                "security_inter_broker_protocol": protocol,
-                "sasl_enabled_mechanisms": MECHANISMS,
-                "sasl_mechanism_inter_broker_protocol": "PLAIN",
-                "listener_overrides": {f"listener.name.{protocol.lower()}.plain.sasl.jaas.config": f"{ADMIN};"},
-                "offsets_topic_replication_factor": count,
-                "group_initial_rebalance_delay_ms": 0,
-                **certificate.ssl_settings,
-                **settings,
-            }
-            broker = await Broker.start(BrokerSettings(**values))  # type: ignore[arg-type]
-            stack.push_async_callback(broker.stop)
-            started.append(broker)
-        yield started
+) -> AbstractAsyncContextManager[list[Broker]]:
+    values = {
+        "sasl_enabled_mechanisms": MECHANISMS,
+        "sasl_mechanism_inter_broker_protocol": "PLAIN",
+        "listener_overrides": {f"listener.name.{protocol.lower()}.plain.sasl.jaas.config": f"{ADMIN};"},
+        "offsets_topic_replication_factor": count,
+        "group_initial_rebalance_delay_ms": 0,
+    }
+    return secured_brokers(directory, certificate, protocol, count, **values | settings)
 
 
 def librdkafka(bootstrap: str, protocol: str, mechanism: str, user: str, password: str, ca: Path) -> dict[str, Any]:

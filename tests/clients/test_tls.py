@@ -2,8 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.certificates import Authority, Certificate
+from tests.clients.secured_brokers import secured_brokers
 from tidelog.client.admin.admin import Admin
 from tidelog.client.consumer.consumer import BEGINNING
 from tidelog.client.consumer.consumer import Consumer as OwnConsumer
@@ -40,29 +40,11 @@ BROKER_RESOURCE, SET = 4, 0
 MAX_FRAME_BYTES = 100 * 1024 * 1024
 
 
-@asynccontextmanager
-async def brokers(
+def brokers(
     directory: Path, certificate: Certificate, count: int, **settings: object
-) -> AsyncIterator[list[Broker]]:
-    """In this process, each with a TLS listener for clients and brokers."""
-    async with AsyncExitStack() as stack:
-        started = []
-        for broker_id in range(1, count + 1):
-            values = {
-                "broker_id": broker_id,
-                "log_dirs": (str(directory / f"broker-{broker_id}"),),
-                "coordination_store": str(directory / "coordination.sqlite"),
-                "listeners": ("SSL://127.0.0.1:0",),
-                "security_inter_broker_protocol": "SSL",
-                "ssl_client_auth": "required",
-                "offsets_topic_replication_factor": min(count, 3),
-                **certificate.ssl_settings,
-                **settings,
-            }
-            broker = await Broker.start(BrokerSettings(**values))  # type: ignore[arg-type]
-            stack.push_async_callback(broker.stop)
-            started.append(broker)
-        yield started
+) -> AbstractAsyncContextManager[list[Broker]]:
+    values = {"ssl_client_auth": "required", "offsets_topic_replication_factor": min(count, 3)}
+    return secured_brokers(directory, certificate, "SSL", count, **values | settings)
 
 
 def own_tls(certificate: Certificate) -> ListenerTls:

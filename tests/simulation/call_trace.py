@@ -1,4 +1,4 @@
-"""Call traces of one simulated broker: which functions of the product a walk runs through, in order.
+"""Call traces of simulated brokers: which functions of the product a walk runs through, in order.
 
 `python -m tests.simulation.call_trace` prints the traces of all walks; `tests/spark/call_trace.py` has that of a
 micro-batch.
@@ -7,7 +7,7 @@ micro-batch.
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from types import FrameType
@@ -23,6 +23,7 @@ from tests.simulation.scenario import (
     simulate,
     wait_for,
 )
+from tidelog.client.producer.transactional_producer import TransactionalProducer
 from tidelog.protocol.messages.fetch import FetchResponse
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.protocol.messages.offset_commit import (
@@ -32,6 +33,7 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from tidelog.protocol.messages.produce import ProduceResponse
+from tidelog.simulation.clients import client_cluster
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.simulation.processes import Process, current_process
 
@@ -43,16 +45,16 @@ OUTSIDE = {"simulation", "runtime"}
 
 
 class CallTrace:
-    """The product's functions that one process called, in order, as (package, qualified name)."""
+    """The product's functions that these processes called, in order, as (package, qualified name)."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, processes: Collection[Process | None]) -> None:
+        self._processes = processes
         self.calls: list[tuple[str, str]] = []
         self.all_calls = 0
         """Of Python functions, wherever they are."""
 
     def on_event(self, frame: FrameType, event: str, argument: object) -> None:
-        if event != "call" or current_process() is not self._process:
+        if event != "call" or current_process() not in self._processes:
             return
         self.all_calls += 1
         module = frame.f_globals.get("__name__", "")
@@ -76,10 +78,10 @@ class CallTrace:
 
 
 @contextmanager
-def tracing(cluster: SimulatedCluster, broker_id: int = LEADER) -> Iterator[CallTrace]:
-    process = cluster.machines[broker_id].process
-    assert process is not None
-    trace = CallTrace(process)
+def tracing(cluster: SimulatedCluster, *broker_ids: int) -> Iterator[CallTrace]:
+    processes = [cluster.machines[each].process for each in broker_ids]
+    assert None not in processes
+    trace = CallTrace(processes)
     before: Any = sys.getprofile()
     sys.setprofile(trace.on_event)
     try:
@@ -111,6 +113,11 @@ def trace_follower() -> CallTrace:
 def trace_offset_commit() -> CallTrace:
     """On the coordinator: one offset of a group without members, with two followers."""
     return _trace(_commit_one_offset, replicas=3)
+
+
+def trace_transaction() -> CallTrace:
+    """On all brokers: a transaction of one record, from the producer's id to the markers."""
+    return _trace(_commit_one_transaction, replicas=3)
 
 
 def trace_failover(traced: int = 1) -> CallTrace:
@@ -151,6 +158,18 @@ async def _commit_one_offset(cluster: SimulatedCluster) -> CallTrace:
     return trace
 
 
+async def _commit_one_transaction(cluster: SimulatedCluster) -> CallTrace:
+    client = client_cluster(cluster, 1, "producer")
+    with tracing(cluster, *cluster.machines) as trace:
+        async with TransactionalProducer(client, cluster.clock, "writer") as producer:
+            producer.begin()
+            await producer.send(TOPIC, b"x")
+            await producer.commit()
+            await asyncio.sleep(1)
+    client.close()
+    return trace
+
+
 async def _replicate_one_record(cluster: SimulatedCluster, traced: int = LEADER) -> CallTrace:
     connection = await cluster.connect(LEADER)
     request = produce_request(TOPIC, batch_of(b"first"), 0, -1)
@@ -170,7 +189,7 @@ async def _produce_one_record(cluster: SimulatedCluster) -> CallTrace:
     connection = await cluster.connect(LEADER)
     request = produce_request(TOPIC, batch_of(b"first"), 0, -1)
     await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
-    with tracing(cluster) as trace:
+    with tracing(cluster, LEADER) as trace:
         request = produce_request(TOPIC, batch_of(b"x"), 0, -1)
         await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
     connection.close()
@@ -182,7 +201,7 @@ async def _fetch_one_record(cluster: SimulatedCluster) -> CallTrace:
     request = produce_request(TOPIC, batch_of(b"first"), 0, -1)
     await connection.ask(request, ProduceResponse, version=PRODUCE_VERSION)
     await connection.ask(fetch_request(TOPIC, 0), FetchResponse, version=FETCH_VERSION)
-    with tracing(cluster) as trace:
+    with tracing(cluster, LEADER) as trace:
         response = await connection.ask(fetch_request(TOPIC, 0), FetchResponse, version=FETCH_VERSION)
     assert response.responses[0].partitions[0].records
     connection.close()

@@ -1,7 +1,8 @@
 """The stores that the contract is tested on."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
@@ -29,6 +30,18 @@ LONG_ENOUGH_TO_BE_SUSPENDED = 0.95
 """Of a session timeout: more than the lease, less than the session."""
 
 _chroot_numbers = count()
+
+
+@asynccontextmanager
+async def running(store: Store) -> AsyncIterator[None]:
+    """Renews the session of the store in the block; at its end the store is closed."""
+    renewing = asyncio.create_task(store.run())
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        await store.close()
 
 
 class Stores(Protocol):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.process import INCREMENTS
+from tests.store.stores import running
 from tidelog.runtime.clock import SystemClock
 from tidelog.runtime.disk import SystemDisk
 from tidelog.runtime.workers import ThreadWorkers
@@ -43,13 +44,10 @@ async def own_session(path: Path, session_timeout_ms: int = LONG_SESSION_MS) -> 
     store = await SqliteStore.open(
         str(path), SystemDisk(), SystemClock(), workers, session_timeout_ms=session_timeout_ms
     )
-    running = asyncio.create_task(store.run())
     try:
-        yield store
+        async with running(store):
+            yield store
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await store.close()
         workers.close()
 
 

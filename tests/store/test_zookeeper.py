@@ -12,6 +12,7 @@ import pytest
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from tests.certificates import Authority, Certificate
+from tests.store.stores import running
 from tests.store.zookeeper import Proxy, running_zookeeper
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.ssl import SslSettings
@@ -38,13 +39,10 @@ async def session(connect: str, session_timeout_ms: int = LONG_SESSION_MS) -> As
     store = await ZooKeeperStore.open(
         connect, SystemClock(), workers, session_timeout_ms=session_timeout_ms, connection_timeout_ms=LONG_SESSION_MS
     )
-    running = asyncio.create_task(store.run())
     try:
-        yield store
+        async with running(store):
+            yield store
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await store.close()
         workers.close()
 
 

@@ -11,6 +11,7 @@ from kazoo.exceptions import ConnectionDropped
 from kazoo.protocol.serialization import ReplyHeader
 from kazoo.security import ACL, Id, Permissions
 
+from tests.store.stores import running
 from tests.store.zookeeper import Proxy, ZooKeeperWithLogin, running_zookeeper
 from tidelog.config.broker import BrokerSettings
 from tidelog.runtime.clock import SystemClock
@@ -55,13 +56,8 @@ async def session(connect: str, login: str | None, **changed: Any) -> AsyncItera
     workers = ThreadWorkers("store", 2)
     try:
         store = await open_zookeeper_store(settings, SystemClock(), workers, SystemRandomness())
-        running = asyncio.create_task(store.run())
-        try:
+        async with running(store):
             yield store
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await store.close()
     finally:
         workers.close()
 

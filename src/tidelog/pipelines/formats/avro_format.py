@@ -15,6 +15,7 @@ from tidelog.pipelines.formats.avro_types import AvroSchema, reading_schema, rec
 from tidelog.pipelines.formats.confluent import BadPrefix
 from tidelog.pipelines.formats.parsed_rows import IS_NULL
 from tidelog.pipelines.formats.python_rows import parsed_by, row_type_of, schema_id_of, serialised_by
+from tidelog.pipelines.formats.schema_files import json_text
 from tidelog.pipelines.formats.schema_registry import RegisteredSchema, SchemaKind, registry_of
 
 if TYPE_CHECKING:
@@ -72,14 +73,7 @@ def _schema_of(frame: "DataFrame") -> Any:
 def schema_text(how: Format) -> str:
     if how.schema_file is None:
         raise FormatError("Format avro needs schema_file, the .avsc file of the writer's schema")
-    try:
-        text = how.schema_file.read_text(encoding="utf-8")
-        json.loads(text)
-    except OSError as error:
-        raise FormatError(f"The Avro schema {how.schema_file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise FormatError(f"The Avro schema {how.schema_file} is not JSON: {error}") from error
-    return text
+    return json_text(how.schema_file, "Avro schema")
 
 
 @lru_cache(maxsize=16)

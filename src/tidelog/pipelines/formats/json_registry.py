@@ -16,6 +16,7 @@ from tidelog.pipelines.formats.json_schema_types import row_type, schema_of_rows
 from tidelog.pipelines.formats.parsed_rows import payload
 from tidelog.pipelines.formats.python_rows import parsed_by, row_type_of
 from tidelog.pipelines.formats.registry_rows import NotTheSchema, rows_decoder
+from tidelog.pipelines.formats.schema_files import json_text
 from tidelog.pipelines.formats.schema_registry import RegisteredSchema, SchemaKind, Schemas, registry_of
 
 if TYPE_CHECKING:
@@ -47,14 +48,7 @@ def serialise(frame: "DataFrame", how: Format, registry: Registry) -> "Column":
 
 def schema_text(how: Format) -> str:
     assert how.schema_file is not None
-    try:
-        text = how.schema_file.read_text(encoding="utf-8")
-        json.loads(text)
-    except OSError as error:
-        raise FormatError(f"The JSON Schema {how.schema_file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise FormatError(f"The JSON Schema {how.schema_file} is not JSON: {error}") from error
-    return text
+    return json_text(how.schema_file, "JSON Schema")
 
 
 def decoder(schemas: Schemas, columns: RegisteredSchema) -> Callable[[pa.Array], pa.Array]:

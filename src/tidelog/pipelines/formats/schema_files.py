@@ -1,10 +1,22 @@
-"""Validation of schema files, without Spark."""
+"""Schema files: reading and validation, without Spark."""
 
 import json
 from pathlib import Path
 
 from tidelog.pipelines.definition.model import Format, FormatKind
 from tidelog.pipelines.formats import FormatError
+
+
+def json_text(file: Path, what: str) -> str:
+    """Text of a schema file, which must be JSON. Raises FormatError, which calls the schema `what`."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        json.loads(text)
+    except OSError as error:
+        raise FormatError(f"The {what} {file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(f"The {what} {file} is not JSON: {error}") from error
+    return text
 
 
 def problem_of_schema_file(format_: Format, file: Path) -> str | None:
