@@ -7,7 +7,7 @@ becomes the Python that was asked for.
 
 import os
 import sys
-from _signal import SIGTERM, signal  # type: ignore[import-not-found]
+from _signal import SIG_BLOCK, SIG_UNBLOCK, SIGTERM, pthread_sigmask, signal  # type: ignore[import-not-found]
 from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 LENGTH_BYTES = 8
@@ -46,14 +46,17 @@ def read_number(connection: socket) -> int | None:
 
 
 def main(python: str, path: str, arguments: list[str]) -> int:
+    pthread_sigmask(SIG_BLOCK, (SIGTERM,))  # until there is a process to pass it on to
     try:
         connection = ask(path, arguments)
         pid = read_number(connection)
     except OSError:
         pid = None
     if pid is None:
+        pthread_sigmask(SIG_UNBLOCK, (SIGTERM,))
         os.execv(python, [python, *arguments])
     signal(SIGTERM, lambda *_: os.kill(pid, SIGTERM))
+    pthread_sigmask(SIG_UNBLOCK, (SIGTERM,))
     code = read_number(connection)
     return 1 if code is None else code
 
