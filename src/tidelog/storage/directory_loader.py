@@ -3,7 +3,7 @@
 import errno
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from tidelog.config.topic import TopicSettings
@@ -19,7 +19,7 @@ from tidelog.storage.checkpoints import (
 )
 from tidelog.storage.loader import Checkpointed, load_log
 from tidelog.storage.log import Log
-from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, DuplicateLog, LogDirectory
+from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, NO_BROKER_EPOCH, DuplicateLog, LogDirectory
 from tidelog.storage.partition_metadata import PARTITION_METADATA, read_topic_id
 from tidelog.storage.partition_names import (
     CLUSTER_METADATA_NAME,
@@ -213,9 +213,31 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
         (future_logs if log.is_future else logs).append(log)
         if len(logs) % PROGRESS_EVERY == 0:
             logger.info("loading logs path=%s loaded=%d of=%d", directory.path, len(logs), len(partitions))
+    if is_clean:
+        _check_none_is_shorter(directory, recovery_points, [*logs, *future_logs])
     elapsed_ms = int((clock.monotonic() - started) * 1000)
     logger.info("loaded logs path=%s partitions=%d elapsed_ms=%d", directory.path, len(logs), elapsed_ms)
     return LoadedDirectory(directory, logs, future_logs, paths_to_delete, stray_paths)
+
+
+def _check_none_is_shorter(
+    directory: LogDirectory, end_offsets: Mapping[TopicPartition, int], logs: Iterable[Log]
+) -> None:
+    """Compare the logs with the recovery points of the clean shutdown, which were their ends.
+
+    If a log is missing or shorter, the shutdown no longer counts as clean: as after a crash, other replicas are asked
+    before this broker leads (R42). An election would take it for complete otherwise.
+    """
+    found = {log.topic_partition: log.log_end_offset for log in logs}
+    shorter = [each for each, end_offset in end_offsets.items() if found.get(each, 0) < end_offset]
+    if shorter:
+        logger.warning(
+            "logs are missing or shorter than at the clean shutdown path=%s partitions=%d first=%s",
+            directory.path,
+            len(shorter),
+            shorter[0],
+        )
+        directory.previous_broker_epoch = NO_BROKER_EPOCH
 
 
 def _offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
