@@ -1,7 +1,6 @@
 """Foreign files and directories in a log dir: they stay, and keep neither the broker nor its logs from working."""
 
 import asyncio
-import logging
 import os
 from pathlib import Path
 
@@ -29,10 +28,7 @@ def names(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir()}
 
 
-NO_TEXT = pytest.param("\udcff-0", id="no-text")  # pytest's own name for it could not be sent to another process
-
-
-@pytest.mark.parametrize("name", ["Copy of orders-0", "orders\t-0", NO_TEXT, "ü-0", ".-0", "..-1", "t" * 250 + "-0"])
+@pytest.mark.parametrize("name", ["Copy of orders-0", "orders\t-0", "\udcff-0", "ü-0", ".-0", "..-1", "t" * 250 + "-0"])
 def test_a_directory_whose_topic_has_no_valid_name_is_no_partition(name: str) -> None:
     assert parse_partition_name(name) is None
 
@@ -42,10 +38,8 @@ def test_a_partition_number_fits_into_32_bits() -> None:
     assert parse_partition_name(f"orders-{2**31}") is None
 
 
-@pytest.mark.parametrize("name", ["Copy of orders-0", NO_TEXT, f"orders-{2**40}"])
-def test_foreign_directories_do_not_spoil_the_checkpoints(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL)  # lines with such a name could not be sent to another process, either
-
+@pytest.mark.parametrize("name", ["Copy of orders-0", f"orders-{2**40}"])
+def test_foreign_directories_do_not_spoil_the_checkpoints(name: str) -> None:
     async def run() -> None:
         disk = MemoryDisk()
         manager = await manager_on(disk)
