@@ -39,7 +39,31 @@ def lose_the_end(disk: MemoryDisk, path: str) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("lose", [lose_the_directory, lose_the_log_file, lose_the_end])
+def lose_all_but_hidden_files(disk: MemoryDisk, path: str) -> None:
+    """As `rm -rf logs/*` does: the marker of the clean stop stays."""
+    remove_all(disk, path.rpartition("/")[0], kept=(".",))
+
+
+def lose_all_but_the_identity(disk: MemoryDisk, path: str) -> None:
+    remove_all(disk, path.rpartition("/")[0], kept=(".", "meta.properties"))
+
+
+def remove_all(disk: MemoryDisk, path: str, kept: tuple[str, ...]) -> None:
+    for entry in disk.list_directory(path):
+        if not entry.name.startswith(kept):
+            disk.remove_tree(f"{path}/{entry.name}")
+
+
+LOSSES = [
+    lose_the_directory,
+    lose_the_log_file,
+    lose_the_end,
+    lose_all_but_hidden_files,
+    lose_all_but_the_identity,
+]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
 def test_who_lost_a_log_after_a_clean_stop_does_not_lead_before_the_others(
     lose: Callable[[MemoryDisk, str], None],
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_clean_stop_is_reported_with_its_broker_epoch_where_all_log_dirs_agree
         disk = MemoryDisk()
         for path, marker in zip(("/one", "/two"), markers, strict=True):
             disk.make_directory(path)
+            disk.write_file_atomically(f"{path}/{RECOVERY_POINTS}", b"0\n0\n")
             if marker is not None:
                 disk.write_file_atomically(f"{path}/.kafka_cleanshutdown", marker)
         manager = await manager_on(disk, "/one", "/two")

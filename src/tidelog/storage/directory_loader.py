@@ -214,20 +214,22 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
         if len(logs) % PROGRESS_EVERY == 0:
             logger.info("loading logs path=%s loaded=%d of=%d", directory.path, len(logs), len(partitions))
     if is_clean:
-        _check_none_is_shorter(directory, recovery_points, [*logs, *future_logs])
+        _check_is_complete(directory, recovery_points, [*logs, *future_logs])
     elapsed_ms = int((clock.monotonic() - started) * 1000)
     logger.info("loaded logs path=%s partitions=%d elapsed_ms=%d", directory.path, len(logs), elapsed_ms)
     return LoadedDirectory(directory, logs, future_logs, paths_to_delete, stray_paths)
 
 
-def _check_none_is_shorter(
-    directory: LogDirectory, end_offsets: Mapping[TopicPartition, int], logs: Iterable[Log]
-) -> None:
+def _check_is_complete(directory: LogDirectory, end_offsets: Mapping[TopicPartition, int], logs: Iterable[Log]) -> None:
     """Compare the logs with the recovery points of the clean shutdown, which were their ends.
 
     If a log is missing or shorter, the shutdown no longer counts as clean: as after a crash, other replicas are asked
-    before this broker leads (R42). An election would take it for complete otherwise.
+    before this broker leads (R42). An election would take it for complete otherwise. The same if there are no recovery
+    points: `rm -rf logs/*` leaves the marker of the shutdown, whose name begins with a dot.
     """
+    if not end_offsets and not directory.context.disk.exists(directory.file(RECOVERY_POINTS)):
+        logger.warning("log dir has lost its checkpoints since the clean shutdown path=%s", directory.path)
+        directory.previous_broker_epoch = NO_BROKER_EPOCH
     found = {log.topic_partition: log.log_end_offset for log in logs}
     shorter = [each for each, end_offset in end_offsets.items() if found.get(each, 0) < end_offset]
     if shorter:
