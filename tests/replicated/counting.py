@@ -35,6 +35,8 @@ class CountingMachine:
         self.open: dict[Producer, list[StateRecord]] = {}
         self.waiting: list[Reply] = []
         self.timers: list[Any] = []
+        self.replayed: list[bytes] = []
+        """Keys of all replayed records."""
         self.is_loaded = False
         self.is_unloaded = False
 
@@ -54,7 +56,11 @@ class CountingMachine:
         effects.is_read_of_state = True
         effects.answer(reply, response_with(self.totals.get(key.encode(), 0)))
 
+    def remove(self, key: str, effects: Effects) -> None:
+        effects.write(key.encode(), None)
+
     def replay(self, record: StateRecord, producer: Producer | None) -> None:
+        self.replayed.append(record.key)
         if producer is not None:
             self.open.setdefault(producer, []).append(record)
         elif record.value is None:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from tidelog.errors import CorruptMessage
+from tidelog.kernels import kernels
 from tidelog.protocol.compression import Codec
-from tidelog.protocol.record_batch import BatchHeader, crc_matches
+from tidelog.protocol.record_batch import HEADER_BYTES, MAGIC, BatchHeader, crc_matches
 from tidelog.protocol.records import (
+    SLICE_RECORDS,
     ControlType,
     DecodedRecord,
-    Record,
     build_batch,
     build_end_marker,
     decoded_slices,
@@ -31,16 +32,15 @@ RECORD_OVERHEAD_BYTES = 20
 
 
 def size_bytes_of(records: Sequence[StateRecord]) -> int:
-    return sum(len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES for key, value in records)
+    return sum([len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES for key, value in records])
 
 
 def batch_of(effects: Effects) -> memoryview:
     """One batch for one step, so that the step is replayed completely or not at all."""
     producer = effects.producer or _NOBODY
-    is_compressed = sum(len(key) + len(value or b"") for key, value in effects.records) >= COMPRESSED_FROM_BYTES
-    records = [
-        Record(offset, effects.now_ms, record.key, record.value) for offset, record in enumerate(effects.records)
-    ]
+    is_compressed = sum([len(key) + len(value or b"") for key, value in effects.records]) >= COMPRESSED_FROM_BYTES
+    now_ms = effects.now_ms
+    records = [(offset, now_ms, key, value, ()) for offset, (key, value) in enumerate(effects.records)]
     return memoryview(
         build_batch(
             records,
@@ -85,10 +85,25 @@ def replay_end_marker(machine: StateMachine, header: BatchHeader, batch: Buffer)
         machine.replay_end_marker(producer, is_committed=marker.control_type is ControlType.COMMIT)
 
 
-def record_slices(batch: Buffer) -> Iterator[list[DecodedRecord]]:
+def record_slices(header: BatchHeader, batch: Buffer) -> Iterator[list[DecodedRecord]]:
     """Records of one batch for replay, without an object for each: loading a coordinator is mostly this."""
-    for _, decoded in decoded_slices(batch):
-        yield decoded
+    if header.magic == MAGIC and not header.compression and 0 < header.record_count <= SLICE_RECORDS:
+        yield _decoded_at_once(header, batch)
+    else:
+        for _, decoded in decoded_slices(batch):
+            yield decoded
+
+
+def _decoded_at_once(header: BatchHeader, batch: Buffer) -> list[DecodedRecord]:
+    """The records of a short batch that is not compressed, as most are. Their timestamps are not needed."""
+    data = bytes(batch)
+    try:
+        found = kernels.decoded_slice(data, HEADER_BYTES, header.record_count, 0)
+    except ValueError as error:
+        raise CorruptMessage(str(error)) from None
+    if found[-1][0] != len(data):
+        raise CorruptMessage(f"{len(data) - found[-1][0]} bytes follow the last record of the batch")
+    return found
 
 
 def replay_batch(machine: StateMachine, header: BatchHeader, batch: Buffer) -> None:
@@ -98,7 +113,7 @@ def replay_batch(machine: StateMachine, header: BatchHeader, batch: Buffer) -> N
         replay_end_marker(machine, header, batch)
         return
     producer = producer_of(header)
-    for records in record_slices(batch):
+    for records in record_slices(header, batch):
         for _, _, _, key, value, _ in records:
             if key is None:
                 raise CorruptMessage("a record has no key")

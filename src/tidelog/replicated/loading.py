@@ -1,8 +1,13 @@
-"""Coordinator loader: replays partitions of an internal topic that this broker has begun to lead, in short turns."""
+"""Coordinator loader: replays partitions of an internal topic that this broker has begun to lead, in short turns.
+
+Of several values of a key only the last is replayed, at the place of the first: a log that was not compacted for long
+has little else. Values wait for that, until a tombstone or a record of a transaction follows, or there are many.
+"""
 
 import asyncio
 import logging
 from collections import deque
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from tidelog.errors import CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange
@@ -24,10 +29,12 @@ TURN_S = 0.005
 RECORDS_BETWEEN_LOOKS = 50
 """Records replayed between two reads of the clock."""
 RECORDS_PER_TURN = 1000
+MAX_LATEST_VALUES = 25_000
+"""Values of different keys that wait to be replayed, to bound memory."""
 PROGRESS_EVERY_S = 5.0
 READ_AGAIN_S = 1.0
 
-_REPLAY_FAILED: Final = "skipped record that failed to replay partition=%s offset=%d"
+_REPLAY_FAILED: Final = "skipped record that failed to replay partition=%s key=%s"
 _new_record: Final = tuple.__new__  # half the time of the named tuple's own constructor
 
 
@@ -56,6 +63,8 @@ class Loader:
         self._logged_s = 0.0
         self._records_in_turn = 0
         self._records_since_look = 0
+        self._latest: dict[bytes, bytes] = {}
+        """Values that were read and not replayed yet, by key."""
         self.records = 0
         """Total of loaded records."""
         self.skipped_batches = 0
@@ -116,6 +125,7 @@ class Loader:
         """Replay the whole log. Its end does not move meanwhile: only the coordinator writes to it."""
         log = shard.partition.log
         offset = start = log.log_start_offset
+        self._latest = {}
         self._begin_turn()
         while shard.state is ShardState.LOADING and offset < log.log_end_offset:
             self._fraction = (offset - start) / (log.log_end_offset - start)
@@ -124,6 +134,7 @@ class Loader:
             log = shard.partition.log  # it may have moved to another log dir meanwhile (R30)
             self._begin_turn()
             offset = await self._replay(shard, data) if data else log.log_end_offset
+        await self._replay_latest(shard)
         if shard.state is ShardState.LOADING:
             self.loads += 1
             self._current = None
@@ -158,16 +169,20 @@ class Loader:
         try:
             check_crc(header, batch)
             if header.is_control:
+                await self._replay_latest(shard)
                 self._replay_marker(shard, header, batch)
                 await self._end_turn_if_over()
                 return
             producer = producer_of(header)
-            for records in record_slices(batch):
-                for start in range(0, len(records), RECORDS_BETWEEN_LOOKS):
-                    self._replay_some(shard, header, records[start : start + RECORDS_BETWEEN_LOOKS], producer)
-                    await self._end_turn_if_over()
-                    if shard.state is not ShardState.LOADING:
-                        return
+            for records in record_slices(header, batch):
+                if producer is not None or not self._collect(shard, records):
+                    await self._replay_latest(shard)
+                    await self._replay_in_order(shard, records, producer)
+                elif len(self._latest) >= MAX_LATEST_VALUES:
+                    await self._replay_latest(shard)
+                await self._end_turn_if_over()
+                if shard.state is not ShardState.LOADING:
+                    return
         except CorruptMessage as error:
             self.skipped_batches += 1
             logger.error(
@@ -184,26 +199,54 @@ class Loader:
         except CorruptMessage:
             raise
         except Exception:
-            logger.exception(_REPLAY_FAILED, shard.partition.topic_partition, header.last_offset)
+            logger.exception(
+                "skipped end marker that failed to replay partition=%s offset=%d",
+                shard.partition.topic_partition,
+                header.last_offset,
+            )
 
-    def _replay_some(
-        self, shard: Shard[Any], header: BatchHeader, records: list[DecodedRecord], producer: Producer | None
-    ) -> None:
-        replay = shard.machine.replay
-        for number, (_, offset_delta, _, key, value, _) in enumerate(records):
-            offset = header.base_offset + offset_delta
-            if key is None:
-                self._count(shard, number)
-                raise CorruptMessage(f"the record at offset {offset} has no key")
-            try:
-                replay(_new_record(StateRecord, (key, value)), producer)
-            except Exception:
-                logger.exception(_REPLAY_FAILED, shard.partition.topic_partition, offset)
+    def _collect(self, shard: Shard[Any], records: list[DecodedRecord]) -> bool:
+        """Keep the values for later. False if there is a tombstone, or no key."""
+        found = {record[3]: record[4] for record in records}
+        if None in found or None in found.values():
+            return False
+        self._latest |= found  # type: ignore[arg-type]  # checked above
         self._count(shard, len(records))
+        return True
+
+    async def _replay_latest(self, shard: Shard[Any]) -> None:
+        latest, self._latest = self._latest, {}
+        records = iter(latest.items())
+        while shard.state is ShardState.LOADING and (some := list(islice(records, RECORDS_BETWEEN_LOOKS))):
+            for record in some:
+                self._replay_record(shard, record, None)
+            self._count_work(len(some))
+            await self._end_turn_if_over()
+
+    async def _replay_in_order(
+        self, shard: Shard[Any], records: list[DecodedRecord], producer: Producer | None
+    ) -> None:
+        for _, _, _, key, value, _ in records:
+            if shard.state is not ShardState.LOADING:
+                return
+            if key is None:
+                raise CorruptMessage("a record has no key")
+            self._count(shard, 1)
+            self._replay_record(shard, (key, value), producer)
+            await self._end_turn_if_over()
+
+    def _replay_record(self, shard: Shard[Any], record: tuple[bytes, bytes | None], producer: Producer | None) -> None:
+        try:
+            shard.machine.replay(_new_record(StateRecord, record), producer)
+        except Exception:
+            logger.exception(_REPLAY_FAILED, shard.partition.topic_partition, record[0].hex())
 
     def _count(self, shard: Shard[Any], records: int) -> None:
         shard.records_loaded += records
         self.records += records
+        self._count_work(records)
+
+    def _count_work(self, records: int) -> None:
         self._records_in_turn += records
         self._records_since_look += records
 
