@@ -71,6 +71,24 @@ def test_the_listener_is_called_in_the_step_that_completes_it_or_at_once() -> No
     assert early == outcomes_of(deferred) == [3]
 
 
+def test_a_value_is_known_once_it_is_there_and_never_after_an_error() -> None:
+    assert not Deferred[int]().has_value
+    resolved: Deferred[int] = Deferred()
+    resolved.resolve(3)
+    assert resolved.has_value
+    assert resolved.value == 3
+    recovered: Deferred[int] = Deferred(lambda _: 4)
+    recovered.fail(KafkaError("recovered"))
+    assert recovered.has_value
+    assert recovered.value == 4
+    for has_listener in (False, True):
+        failed: Deferred[int] = Deferred()
+        if has_listener:
+            outcomes_of(failed)
+        failed.fail(KafkaError("failed"))
+        assert not failed.has_value
+
+
 def test_a_deferred_is_completed_once() -> None:
     deferred: Deferred[int] = Deferred()
     deferred.resolve(3)

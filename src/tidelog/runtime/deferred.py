@@ -19,11 +19,13 @@ U = TypeVar("U")
 class Deferred(Generic[T]):
     """Completed exactly once, with a value or an error. Has one listener."""
 
-    __slots__ = ("_error", "_on_error", "_on_value", "_recover", "_value", "is_completed", "on_abandoned")
+    __slots__ = ("_error", "_on_error", "_on_value", "_recover", "_value", "has_value", "is_completed", "on_abandoned")
 
     def __init__(self, recover: Callable[[KafkaError], T] | None = None) -> None:
         """`recover` turns a KafkaError into a value, for example into a response with its error code."""
         self.is_completed = False
+        self.has_value = False
+        """Completed without an error: `value` is there."""
         self.on_abandoned: Callable[[], None] | None = None
         self._recover = recover
         self._value: T | None = None
@@ -35,7 +37,7 @@ class Deferred(Generic[T]):
 
     def resolve(self, value: T) -> None:
         assert not self.is_completed, "a Deferred is completed once"
-        self.is_completed = True
+        self.is_completed = self.has_value = True
         self._value = value
         on_value = self._on_value
         # The callbacks refer back to this object. Without reference cycles the garbage collector, which stops the
@@ -70,6 +72,11 @@ class Deferred(Generic[T]):
             self.resolve(outcome)
 
     # ---- waiting
+
+    @property
+    def value(self) -> T:
+        assert self.has_value, "the value is not known"
+        return self._value  # type: ignore[return-value]
 
     def listen(self, on_value: Callable[[T], None], on_error: Callable[[Exception], None]) -> None:
         """Exactly one of the two is called, once; now if this is completed already."""

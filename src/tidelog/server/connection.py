@@ -160,8 +160,10 @@ class Connection:
                 return
             route, context, outcome = self._dispatcher.start(frame, self)
             if isinstance(outcome, Deferred):
-                self._wait_for(outcome, route, context, len(frame), began_s)
-                return
+                if not outcome.has_value:
+                    self._wait_for(outcome, route, context, len(frame), began_s)
+                    return
+                outcome = outcome.value
             self._send_at_once(outcome, route, context)
             times = route.follower_times if self.channel.is_privileged else route.times
             times.answered[bisect_left(BOUNDS_S, monotonic() - began_s)] += 1
