@@ -35,6 +35,7 @@ MAX_SEQUENCE = 2**31 - 1
 
 _BASE_OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
+_LENGTH_POSITION = 8
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
@@ -111,9 +112,9 @@ def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytearray:
     """A batch of these records; computes length and CRC."""
-    header = header._replace(length=HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(payload), crc=0)
     batch = bytearray(HEADER.pack(*header))
     batch += payload
+    _LENGTH.pack_into(batch, _LENGTH_POSITION, len(batch) - LENGTH_OVERHEAD_BYTES)
     seal(batch)
     return batch
 

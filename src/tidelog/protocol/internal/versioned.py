@@ -1,8 +1,8 @@
 """Keys and values of internal topics: a version, then a message."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tidelog.protocol.codec import decode, encode
+from tidelog.protocol.codec import decoder, encoder
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.structs import Message
 from tidelog.types import Buffer
@@ -19,9 +19,11 @@ def version_of(data: Buffer) -> int:
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    return version.to_bytes(VERSION_BYTES, "big", signed=True) + encode(message, version)
+    parts: list[Any] = [version.to_bytes(VERSION_BYTES, "big", signed=True)]
+    encoder(type(message), version)(message, parts.append)
+    return b"".join(parts)
 
 
 def decode_versioned(message: type[M], data: Buffer) -> M:
     """Raises MalformedMessage, or UnsupportedVersion for a version that the message does not have."""
-    return decode(message, version_of(data), memoryview(data)[VERSION_BYTES:])
+    return decoder(message, version_of(data))(memoryview(data), VERSION_BYTES)[0]
