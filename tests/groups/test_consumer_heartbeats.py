@@ -29,7 +29,7 @@ from tidelog.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
-from tidelog.groups.consumer.replaying import GROUP_KEY
+from tidelog.groups.consumer import record_keys
 from tidelog.groups.group import Caller, GroupSettings, Membership
 from tidelog.protocol.internal.versioned import version_of
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -165,7 +165,7 @@ def test_kafka_does_not_write_down_that_a_group_is_in_its_first_epoch(
     coordinator.join("m1", [])
     (written,) = coordinator.shard.log
     assert isinstance(written, WrittenStep)
-    kept = [record for record in written.records if version_of(record.key) != GROUP_KEY]
+    kept = [record for record in written.records if version_of(record.key) != record_keys.GROUP]
     coordinator.shard.log = [written._replace(records=tuple(kept))]
     coordinator.fail_over()
     assert coordinator.group.epoch == 1

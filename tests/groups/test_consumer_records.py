@@ -2,15 +2,23 @@
 
 import pytest
 
-from tidelog.groups.consumer import records
+from tidelog.groups.consumer import record_keys, records
 from tidelog.groups.consumer.members import ClassicMember, Member, MemberState
 from tidelog.groups.consumer.records import ResolvedRegex
+from tidelog.protocol.errors import MalformedMessage, UnencodableMessage
 from tidelog.protocol.internal.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
     TopicPartitions,
 )
 from tidelog.protocol.internal.versioned import decode_versioned, encode_versioned
+from tidelog.protocol.structs import Message
 from tidelog.replicated.machine import Effects
 
 TOPIC_ID = (1).to_bytes(16, "big")
@@ -108,3 +116,49 @@ def test_records_of_older_versions_have_no_epochs_of_partitions() -> None:
 def test_states_have_kafkas_numbers() -> None:
     assert [state.value for state in MemberState] == [0, 1, 2]
     assert records.member_state_of(127) is MemberState.UNRELEASED_PARTITIONS
+
+
+# ---- keys, which are encoded by hand
+
+
+@pytest.mark.parametrize("name", ["", "g", "größer", "x" * 300])
+@pytest.mark.parametrize(
+    ("declared", "version", "has_second_name"),
+    [
+        (ConsumerGroupMetadataKey, record_keys.GROUP, False),
+        (ConsumerGroupMemberMetadataKey, record_keys.MEMBER, True),
+        (ConsumerGroupTargetAssignmentMetadataKey, record_keys.ASSIGNMENT_EPOCH, False),
+        (ConsumerGroupTargetAssignmentMemberKey, record_keys.TARGET, True),
+        (ConsumerGroupCurrentMemberAssignmentKey, record_keys.CURRENT_ASSIGNMENT, True),
+        (ConsumerGroupRegularExpressionKey, record_keys.EXPRESSION, True),
+    ],
+)
+def test_keys_are_the_declared_ones(declared: type[Message], version: int, has_second_name: bool, name: str) -> None:
+    names = (f"group-{name}", name) if has_second_name else (name,)
+    key = encode_versioned(declared(*names), version)
+    assert record_keys.encode_key(version, *names) == key
+    assert record_keys.decode_key(version, key) == (names if has_second_name else (name, ""))
+
+
+def test_names_that_do_not_fit_into_a_key_are_refused() -> None:
+    for names in (("x" * 2**15, "m"), ("g", "x" * 2**15)):
+        with pytest.raises(UnencodableMessage):
+            record_keys.encode_key(record_keys.MEMBER, *names)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "0005",  # no group
+        "00050001",  # the group is cut off
+        "0005000167",  # no member
+        "000500016700026d",  # the member is cut off
+        "000500016700016d32",  # something follows
+        "0005ffff00026d32",  # a group of length -1
+        "00050001670001ff",  # not UTF-8
+        "0005000167ffff",  # a member of length -1
+    ],
+)
+def test_malformed_keys_are_refused(key: str) -> None:
+    with pytest.raises(MalformedMessage):
+        record_keys.decode_key(record_keys.MEMBER, bytes.fromhex(key))

@@ -101,13 +101,13 @@ class Draft:
 
     def _subscriptions(self) -> set[Subscription]:
         """The different subscriptions of the members."""
-        counts = Counter(self._group.subscriptions)
+        counts = dict(self._group.subscriptions)
         for member_id, member in self._changed.items():
             earlier = self._group.members.get(member_id)
             if earlier is not None:
                 counts[earlier.subscription] -= 1
             if member is not None:
-                counts[member.subscription] += 1
+                counts[member.subscription] = counts.get(member.subscription, 0) + 1
         return {subscription for subscription, count in counts.items() if count}
 
     # ---- epochs
@@ -255,9 +255,9 @@ class Draft:
 
 def assignor_name(members: Mapping[str, Member], assignors: Sequence[str]) -> str:
     """Assignor that most members request; the first configured one if none is requested."""
-    votes = Counter(member.server_assignor for member in members.values() if member.server_assignor in assignors)
-    name = votes.most_common(1)[0][0] if votes else None
-    return name or assignors[0]
+    requested = [member.server_assignor for member in members.values() if member.server_assignor is not None]
+    votes = Counter(name for name in requested if name in assignors) if requested else None
+    return votes.most_common(1)[0][0] if votes else assignors[0]
 
 
 def _topics_of(subscribers: Sequence[Subscriber]) -> set[Uuid]:

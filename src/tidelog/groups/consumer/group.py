@@ -98,6 +98,7 @@ class ConsumerGroup:
         self._topic_counts: Counter[str] = Counter()
         self._name_counts: Counter[frozenset[str]] = Counter()
         self._shared_names: dict[frozenset[str], frozenset[str]] = {}
+        self._bytes_of_members: dict[str, int] = {}
 
     # ---- changes by replay
 
@@ -107,9 +108,8 @@ class ConsumerGroup:
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
-        self.held_bytes.add(bytes_of_member(member))
+        self._hold(member)
         if earlier is not None:
-            self.held_bytes.add(-bytes_of_member(earlier))
             self._disown_all(earlier)
         self._own(member.member_id, member.assigned)
         self._own(member.member_id, member.revoking)
@@ -122,7 +122,7 @@ class ConsumerGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        self.held_bytes.add(-bytes_of_member(member))
+        self.held_bytes.add(-self._bytes_of_members.pop(member_id))
         self._disown_all(member)
         self._count(member, -1)
         if self.static_members.get(member.instance_id or "") == member_id:
@@ -134,13 +134,19 @@ class ConsumerGroup:
 
     def bytes_added_by(self, member: Member) -> int:
         """Bytes that the group would hold in addition, with this member in its present form."""
-        earlier = self.members.get(member.member_id)
+        if self.members.get(member.member_id) is member:
+            return 0
         names = member.subscribed_topics
         return (
             bytes_of_member(member)
-            - (0 if earlier is None else bytes_of_member(earlier))
+            - self._bytes_of_members.get(member.member_id, 0)
             + (0 if names in self._shared_names else bytes_of_names(names))
         )
+
+    def _hold(self, member: Member) -> None:
+        held_bytes = bytes_of_member(member)
+        self.held_bytes.add(held_bytes - self._bytes_of_members.get(member.member_id, 0))
+        self._bytes_of_members[member.member_id] = held_bytes
 
     def _disown_all(self, member: Member) -> None:
         self._disown(member.member_id, member.assigned)

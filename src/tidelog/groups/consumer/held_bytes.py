@@ -33,8 +33,9 @@ class HeldBytes:
 
 def bytes_of_member(member: Member) -> int:
     """Without the names of topics, which members with equal subscriptions share."""
-    texts = (member.member_id, member.instance_id, member.rack_id, member.client_id, member.client_host)
-    held_bytes = MEMBER_BYTES + len(member.subscribed_regex) + sum(len(text) for text in texts if text is not None)
+    held_bytes = MEMBER_BYTES + len(member.subscribed_regex)
+    held_bytes += len(member.member_id) + len(member.client_id) + len(member.client_host)
+    held_bytes += len(member.instance_id or "") + len(member.rack_id or "")
     held_bytes += PARTITION_BYTES * (_partitions(member.assigned) + _partitions(member.revoking))
     if member.classic is not None:
         held_bytes += sum(len(name) + len(metadata) for name, metadata in member.classic.protocols)

@@ -90,9 +90,6 @@ class Member(NamedTuple):
                 return since
         return None
 
-    def with_epoch(self, epoch: int) -> "Member":
-        return self._replace(epoch=epoch, previous_epoch=self.epoch)
-
 
 def assignment_of(listed: Iterable[PartitionsOfTopic]) -> Assignment:
     return {topic.topic_id: frozenset(topic.partitions) for topic in listed if topic.partitions}

@@ -27,7 +27,6 @@ from tidelog.groups.group import Group, GroupSettings
 from tidelog.groups.statistics import GroupCounts
 from tidelog.protocol.structs import Response
 from tidelog.replicated.machine import Effects, Reply
-from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.randomness import Randomness
 from tidelog.types import uuid_text
 
@@ -49,6 +48,9 @@ class Memberships:
         self.groups = groups
         self._counts = counts
         self.settings = settings
+        self._settings_of_defaults = settings()
+        self._defaults = group_settings(self._settings_of_defaults, {})
+        """Settings of groups that have none of their own, and the broker settings that they were made of."""
         self.image = image
         self.timers = Timers()
         self._randomness = randomness
@@ -58,7 +60,13 @@ class Memberships:
         return [name for name in self.settings().group_consumer_assignors if name in ASSIGNORS] or list(ASSIGNORS)
 
     def settings_of(self, group_id: str) -> ConsumerGroupSettings:
-        return group_settings(self.settings(), self.image().group_configs.get(group_id, {}))
+        settings = self.settings()
+        stored = self.image().group_configs.get(group_id)
+        if stored:
+            return group_settings(settings, stored)
+        if settings is not self._settings_of_defaults:  # every heartbeat asks
+            self._settings_of_defaults, self._defaults = settings, group_settings(settings, {})
+        return self._defaults
 
     def draft(self, group: ConsumerGroup, effects: Effects) -> Draft:
         return Draft(group, self.image(), effects, self._counts)
@@ -155,23 +163,9 @@ class Memberships:
 
         Its session may also expire before the commit: then others get what the response assigns to it.
         """
-        committed: Reply = Deferred()
-
-        def on_committed(response: Response) -> None:
-            group = self.groups.get(group_id)
-            if isinstance(group, ConsumerGroup | ClassicGroup) and member_id in group.members:
-                reply.resolve(response)
-            else:
-                reply.fail(UnknownMemberId(f"group {group_id} has no member {member_id}"))
-
-        def restart_session(later: Effects) -> None:
-            group = self.groups.get(group_id)
-            if isinstance(group, ConsumerGroup) and member_id in group.members:
-                self.keep_alive(group_id, group.members[member_id], later)
-
-        committed.listen(on_committed, reply.fail)
-        effects.answer(committed, response)
-        effects.after_commit.append(restart_session)
+        assigned = _Assigned(self, group_id, member_id, reply)
+        effects.answer(assigned, response)
+        effects.after_commit.append(assigned.restart_session)
 
     def adopt_classic_members(self, classic: ClassicGroup, group: ConsumerGroup, effects: Effects) -> None:
         """Continue with the members of a classic group. Their pending requests fail, so that they rejoin."""
@@ -207,6 +201,31 @@ class Memberships:
         for member in group.members.values():
             self.keep_alive(group.group_id, member, instead)
             self.expect_revocation(group.group_id, member, instead)
+
+
+class _Assigned:
+    """Stands for the reply of a member that gets an assignment, until this is committed."""
+
+    __slots__ = ("_group_id", "_member_id", "_memberships", "_reply")
+
+    def __init__(self, memberships: Memberships, group_id: str, member_id: str, reply: Reply) -> None:
+        self._memberships = memberships
+        self._group_id = group_id
+        self._member_id = member_id
+        self._reply = reply
+
+    def complete(self, outcome: Response | KafkaError) -> None:
+        group = self._memberships.groups.get(self._group_id)
+        is_member = isinstance(group, ConsumerGroup | ClassicGroup) and self._member_id in group.members
+        if isinstance(outcome, KafkaError) or is_member:
+            self._reply.complete(outcome)
+        else:
+            self._reply.fail(UnknownMemberId(f"group {self._group_id} has no member {self._member_id}"))
+
+    def restart_session(self, later: Effects) -> None:
+        group = self._memberships.groups.get(self._group_id)
+        if isinstance(group, ConsumerGroup) and self._member_id in group.members:
+            self._memberships.keep_alive(self._group_id, group.members[self._member_id], later)
 
 
 def _remaining_classic(group: ConsumerGroup, gone: Sequence[Member]) -> list[Member]:

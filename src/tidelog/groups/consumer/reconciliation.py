@@ -27,11 +27,12 @@ def reconcile(
 def _next(member: Member, target_epoch: int, target: Assignment, owned: Assignment | None, owner_of: OwnerOf) -> Member:
     kept, surplus = _split(member.assigned, target)
     if surplus and _still_owns(owned, surplus):
-        member = member.with_epoch(member.epoch)
-        return member._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=surplus)
+        return member._replace(
+            previous_epoch=member.epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=surplus
+        )
     assigned, is_complete = _assign_free(member.member_id, kept, target, target_epoch, owner_of)
     state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
-    return member.with_epoch(target_epoch)._replace(state=state, assigned=assigned, revoking={})
+    return member._replace(epoch=target_epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking={})
 
 
 def _split(assigned: Holdings, target: Assignment) -> tuple[Holdings, Holdings]:

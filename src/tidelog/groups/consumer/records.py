@@ -4,6 +4,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidelog.groups.consumer.members import Assignment, ClassicMember, Holdings, Member, MemberState
+from tidelog.groups.consumer.record_keys import (
+    ASSIGNMENT_EPOCH,
+    CURRENT_ASSIGNMENT,
+    EXPRESSION,
+    GROUP,
+    MEMBER,
+    TARGET,
+    encode_key,
+)
 from tidelog.protocol.internal import consumer_group_records as stored
 from tidelog.protocol.internal.versioned import encode_versioned
 from tidelog.protocol.structs import Message
@@ -19,15 +28,14 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
-def _write(effects: Effects, key: Message, value: Message | None) -> None:
-    version = type(key).__versions__.first
-    effects.write(encode_versioned(key, version), None if value is None else encode_versioned(value, VALUE_VERSION))
+def _write(effects: Effects, key: bytes, value: Message | None) -> None:
+    effects.write(key, None if value is None else encode_versioned(value, VALUE_VERSION))
 
 
 def write_member(effects: Effects, group_id: str, member: Member) -> None:
     _write(
         effects,
-        stored.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
+        encode_key(MEMBER, group_id, member.member_id),
         stored.ConsumerGroupMemberMetadataValue(
             instance_id=member.instance_id,
             rack_id=member.rack_id,
@@ -48,7 +56,7 @@ def _stored_classic(classic: ClassicMember) -> stored.ClassicMemberMetadata:
 
 
 def write_group_epoch(effects: Effects, group_id: str, epoch: int, metadata_hash: int) -> None:
-    key = stored.ConsumerGroupMetadataKey(group_id=group_id)
+    key = encode_key(GROUP, group_id)
     _write(effects, key, stored.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
 
 
@@ -57,12 +65,12 @@ def write_target(effects: Effects, group_id: str, member_id: str, target: Assign
         stored.TopicPartition(topic_id=topic_id, partitions=sorted(partitions))
         for topic_id, partitions in sorted(target.items())
     ]
-    key = stored.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    key = encode_key(TARGET, group_id, member_id)
     _write(effects, key, stored.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=listed))
 
 
 def write_assignment_epoch(effects: Effects, group_id: str, epoch: int) -> None:
-    key = stored.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
+    key = encode_key(ASSIGNMENT_EPOCH, group_id)
     value = stored.ConsumerGroupTargetAssignmentMetadataValue(
         assignment_epoch=epoch, assignment_timestamp=effects.now_ms
     )
@@ -72,7 +80,7 @@ def write_assignment_epoch(effects: Effects, group_id: str, epoch: int) -> None:
 def write_current_assignment(effects: Effects, group_id: str, member: Member) -> None:
     _write(
         effects,
-        stored.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
+        encode_key(CURRENT_ASSIGNMENT, group_id, member.member_id),
         stored.ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=member.epoch,
             previous_member_epoch=member.previous_epoch,
@@ -97,7 +105,7 @@ def _stored_holdings(holdings: Holdings) -> list[stored.TopicPartitions]:
 def write_regex(effects: Effects, group_id: str, expression: str, resolved: ResolvedRegex) -> None:
     _write(
         effects,
-        stored.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=expression),
+        encode_key(EXPRESSION, group_id, expression),
         stored.ConsumerGroupRegularExpressionValue(
             topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
         ),
@@ -108,13 +116,13 @@ def write_regex(effects: Effects, group_id: str, expression: str, resolved: Reso
 
 
 def erase_member(effects: Effects, group_id: str, member_id: str) -> None:
-    _write(effects, stored.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
-    _write(effects, stored.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
-    _write(effects, stored.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
+    _write(effects, encode_key(CURRENT_ASSIGNMENT, group_id, member_id), None)
+    _write(effects, encode_key(TARGET, group_id, member_id), None)
+    _write(effects, encode_key(MEMBER, group_id, member_id), None)
 
 
 def erase_regex(effects: Effects, group_id: str, expression: str) -> None:
-    key = stored.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=expression)
+    key = encode_key(EXPRESSION, group_id, expression)
     _write(effects, key, None)
 
 
@@ -122,10 +130,10 @@ def erase_group(effects: Effects, group_id: str, member_ids: Iterable[str], expr
     """Tombstones in the order that Kafka requires: the group epoch last."""
     for member_id in member_ids:
         erase_member(effects, group_id, member_id)
-    _write(effects, stored.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+    _write(effects, encode_key(ASSIGNMENT_EPOCH, group_id), None)
     for expression in expressions:
         erase_regex(effects, group_id, expression)
-    _write(effects, stored.ConsumerGroupMetadataKey(group_id=group_id), None)
+    _write(effects, encode_key(GROUP, group_id), None)
 
 
 # ---- decoding

@@ -3,9 +3,11 @@
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
+from tidelog.groups.consumer import record_keys
 from tidelog.groups.consumer.group import NO_ASSIGNMENT_EPOCH, ConsumerGroup
 from tidelog.groups.consumer.held_bytes import bytes_of_regex
 from tidelog.groups.consumer.members import LEAVE_EPOCH, Member, assignment_of
+from tidelog.groups.consumer.record_keys import decode_key
 from tidelog.groups.consumer.records import ResolvedRegex, classic_member_of, holdings_of, member_state_of
 from tidelog.groups.group import Group
 from tidelog.groups.statistics import GroupCounts
@@ -21,26 +23,23 @@ def replay(groups: Groups, key_version: int, record: StateRecord, counts: GroupC
     """Raises MalformedMessage or UnsupportedVersion. Topic metadata records of Kafka 4.0 are ignored."""
     if key_version not in REPLAYED:
         return
-    key_type, value_type, apply = REPLAYED[key_version]
-    key = decode_versioned(key_type, record.key)
+    value_type, apply = REPLAYED[key_version]
+    group_id, name = decode_key(key_version, record.key)
+    group = groups.get(group_id)
     if record.value is None:
-        group = groups.get(key.group_id)
         if isinstance(group, ConsumerGroup):
-            apply(group, key, None)
-            if key_version == GROUP_KEY:
+            apply(group, name, None)
+            if key_version == record_keys.GROUP:
                 group.held_bytes.release()
-                del groups[key.group_id]
+                del groups[group_id]
         return
     value = decode_versioned(value_type, record.value)
-    group = groups.get(key.group_id)
     if not isinstance(group, ConsumerGroup):
-        group = groups[key.group_id] = ConsumerGroup(key.group_id, counts)
-    apply(group, key, value)
+        group = groups[group_id] = ConsumerGroup(group_id, counts)
+    apply(group, name, value)
 
 
-def _replay_group(
-    group: ConsumerGroup, key: stored.ConsumerGroupMetadataKey, value: stored.ConsumerGroupMetadataValue | None
-) -> None:
+def _replay_group(group: ConsumerGroup, _: str, value: stored.ConsumerGroupMetadataValue | None) -> None:
     if value is not None:
         group.epoch = value.epoch
         group.metadata_hash = value.metadata_hash
@@ -48,13 +47,13 @@ def _replay_group(
 
 def _replay_member(
     group: ConsumerGroup,
-    key: stored.ConsumerGroupMemberMetadataKey,
+    member_id: str,
     value: stored.ConsumerGroupMemberMetadataValue | None,
 ) -> None:
     if value is None:
-        group.remove_member(key.member_id)
+        group.remove_member(member_id)
         return
-    earlier = group.members.get(key.member_id) or Member(member_id=key.member_id)
+    earlier = group.members.get(member_id) or Member(member_id=member_id)
     group.put_member(
         earlier._replace(
             instance_id=value.instance_id,
@@ -72,7 +71,7 @@ def _replay_member(
 
 def _replay_assignment_epoch(
     group: ConsumerGroup,
-    key: stored.ConsumerGroupTargetAssignmentMetadataKey,
+    _: str,
     value: stored.ConsumerGroupTargetAssignmentMetadataValue | None,
 ) -> None:
     group.assignment_epoch = NO_ASSIGNMENT_EPOCH if value is None else value.assignment_epoch
@@ -82,27 +81,27 @@ def _replay_assignment_epoch(
 
 def _replay_target(
     group: ConsumerGroup,
-    key: stored.ConsumerGroupTargetAssignmentMemberKey,
+    member_id: str,
     value: stored.ConsumerGroupTargetAssignmentMemberValue | None,
 ) -> None:
     if value is None:
-        group.targets.pop(key.member_id, None)
+        group.targets.pop(member_id, None)
     else:
-        group.targets[key.member_id] = assignment_of(value.topic_partitions)
+        group.targets[member_id] = assignment_of(value.topic_partitions)
 
 
 def _replay_current_assignment(
     group: ConsumerGroup,
-    key: stored.ConsumerGroupCurrentMemberAssignmentKey,
+    member_id: str,
     value: stored.ConsumerGroupCurrentMemberAssignmentValue | None,
 ) -> None:
-    member = group.members.get(key.member_id)
+    member = group.members.get(member_id)
     if value is None:
         if member is not None:
             group.put_member(member._replace(epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, revoking={}))
         return
     group.put_member(
-        (member or Member(member_id=key.member_id))._replace(
+        (member or Member(member_id=member_id))._replace(
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=member_state_of(value.state),
@@ -114,10 +113,9 @@ def _replay_current_assignment(
 
 def _replay_regex(
     group: ConsumerGroup,
-    key: stored.ConsumerGroupRegularExpressionKey,
+    expression: str,
     value: stored.ConsumerGroupRegularExpressionValue | None,
 ) -> None:
-    expression = key.regular_expression
     earlier = group.regexes.pop(expression, None)
     if earlier is not None:
         group.held_bytes.add(-bytes_of_regex(expression, earlier))
@@ -127,28 +125,12 @@ def _replay_regex(
         group.held_bytes.add(bytes_of_regex(expression, resolved))
 
 
-GROUP_KEY = 3
-REPLAYED: dict[int, tuple[type[Any], type[Message], Callable[[ConsumerGroup, Any, Any], None]]] = {
-    GROUP_KEY: (stored.ConsumerGroupMetadataKey, stored.ConsumerGroupMetadataValue, _replay_group),
-    5: (stored.ConsumerGroupMemberMetadataKey, stored.ConsumerGroupMemberMetadataValue, _replay_member),
-    6: (
-        stored.ConsumerGroupTargetAssignmentMetadataKey,
-        stored.ConsumerGroupTargetAssignmentMetadataValue,
-        _replay_assignment_epoch,
-    ),
-    7: (
-        stored.ConsumerGroupTargetAssignmentMemberKey,
-        stored.ConsumerGroupTargetAssignmentMemberValue,
-        _replay_target,
-    ),
-    8: (
-        stored.ConsumerGroupCurrentMemberAssignmentKey,
-        stored.ConsumerGroupCurrentMemberAssignmentValue,
-        _replay_current_assignment,
-    ),
-    16: (
-        stored.ConsumerGroupRegularExpressionKey,
-        stored.ConsumerGroupRegularExpressionValue,
-        _replay_regex,
-    ),
+REPLAYED: dict[int, tuple[type[Message], Callable[[ConsumerGroup, str, Any], None]]] = {
+    record_keys.GROUP: (stored.ConsumerGroupMetadataValue, _replay_group),
+    record_keys.MEMBER: (stored.ConsumerGroupMemberMetadataValue, _replay_member),
+    record_keys.ASSIGNMENT_EPOCH: (stored.ConsumerGroupTargetAssignmentMetadataValue, _replay_assignment_epoch),
+    record_keys.TARGET: (stored.ConsumerGroupTargetAssignmentMemberValue, _replay_target),
+    record_keys.CURRENT_ASSIGNMENT: (stored.ConsumerGroupCurrentMemberAssignmentValue, _replay_current_assignment),
+    record_keys.EXPRESSION: (stored.ConsumerGroupRegularExpressionValue, _replay_regex),
 }
+"""By the version of the key: the type of the value, and what applies it."""
