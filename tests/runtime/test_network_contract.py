@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
@@ -16,6 +17,7 @@ from tests.certificates import Authority
 from tidelog.config.broker import BrokerSettings
 from tidelog.runtime import receive_buffers
 from tidelog.runtime import turns as turns_module
+from tidelog.runtime.broker_loop import BrokerLoop
 from tidelog.runtime.disk import FileSlice, SystemDisk
 from tidelog.runtime.memory_network import MemoryNetwork
 from tidelog.runtime.network import AcceptChannel, Channel, FrameReceiver, Network, Tls
@@ -118,8 +120,18 @@ class Pair:
         self.listener.close()
 
 
+LOOPS = [asyncio.SelectorEventLoop, BrokerLoop]
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "broker"], autouse=True)
+def loop_class(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers have an event loop of their own, clients that of their program."""
+    monkeypatch.setattr(sys.modules[__name__], "LOOPS", [request.param])
+
+
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(scenario)
+    with asyncio.Runner(loop_factory=LOOPS[0]) as runner:
+        runner.run(scenario)
 
 
 def test_frames_arrive_whole_and_in_order(network: Network) -> None:

@@ -18,6 +18,7 @@ from tidelog.cli.settings_mistakes import shown_mistakes
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.listeners import host_and_port
 from tidelog.config.loading import SettingsError, load_broker_settings
+from tidelog.runtime.broker_loop import BrokerLoop
 
 if TYPE_CHECKING:
     from tidelog.server.broker import Broker
@@ -65,7 +66,8 @@ def run_broker(
         for mistake in shown_mistakes(error.mistakes, config):
             print(f"tidelog broker: {mistake}", file=sys.stderr)
         return 1
-    return asyncio.run(_serve(settings))
+    with asyncio.Runner(loop_factory=BrokerLoop) as runner:
+        return runner.run(_serve(settings))
 
 
 def send_audit_log_to(file: str, formatter: logging.Formatter) -> None:
