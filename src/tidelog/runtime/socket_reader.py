@@ -21,6 +21,10 @@ unpack_length = LENGTH.unpack_from
 MAX_READS_PER_WAKE_UP = 16
 """Reads of one connection before others are served."""
 
+MAX_REPORTS_IN_QUEUE = 8
+"""Reports of the event loop about a connection that waits for its turn. After these its reader is removed: two system
+calls, which cost as much as ten reports, and which most turns come too early for."""
+
 
 class _BadFrame(Exception):
     def __init__(self, reason: FrameTooLarge) -> None:
@@ -56,7 +60,7 @@ class SocketReader:
         self._progress_bytes = 0
         self._is_reading = False  # requested by the receiver
         self._is_queued = False  # frames, or readable bytes, wait for a turn
-        self._was_notified = False  # the loop reported readable bytes while queued
+        self._reports_in_queue = 0  # how often the loop reported readable bytes while queued
         self._is_report_stale = False  # the loop may have polled before the turn that has read the bytes
         self._is_ignored = False  # so the reader is removed until its turn
         self._is_muted = False  # memory for partial frames is exhausted
@@ -110,9 +114,10 @@ class SocketReader:
             return
         turns = self._turns
         if self._is_queued:
-            if self._was_notified:
-                self._ignore()
-            self._was_notified = True
+            self._reports_in_queue += 1
+            if self._reports_in_queue > MAX_REPORTS_IN_QUEUE:
+                self._is_ignored = True
+                self._update_reader()
         elif self._is_report_stale:
             self._is_report_stale = False  # if there are bytes after all, the next poll reports them again
         elif self._channel.is_privileged:
@@ -125,12 +130,6 @@ class SocketReader:
             # A thousand connections that send single bytes must not delay those that send whole requests.
             self._queue_up(is_continued=self.held_bytes > 0)
 
-    def _ignore(self) -> None:
-        """Remove the reader until its turn. Only after a second notification: often the turn comes first, and two
-        system calls are saved."""
-        self._is_ignored = True
-        self._update_reader()
-
     def _queue_up(self, *, is_continued: bool = False) -> None:
         if not self._is_queued:
             self._is_queued = True
@@ -142,7 +141,8 @@ class SocketReader:
     def _take_turn(self) -> None:
         self._is_queued = False
         self._is_report_stale = self._has_reader
-        self._was_notified = self._is_ignored = False
+        self._is_ignored = False
+        self._reports_in_queue = 0
         if self._is_reading and not self._is_muted:
             if self._channel.is_privileged:
                 self._turns.begin_privileged()
