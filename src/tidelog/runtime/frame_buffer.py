@@ -61,9 +61,11 @@ class FrameBuffer:
             self._partial_frame = b""
         return buffer
 
-    def room(self, buffer: bytearray) -> memoryview:
+    def room(self, buffer: bytearray) -> bytearray | memoryview:
         """Memory to receive into: up to the end of the current frame, so that the next frame starts at 0."""
         filled = self.filled
+        if not filled and len(buffer) == BUFFER_BYTES and self._buffers.is_memory_ample:
+            return buffer  # the usual case
         end = filled + self._buffers.receive_bytes
         if self.frame_end:
             return memoryview(buffer)[filled : min(end, self.frame_end)]

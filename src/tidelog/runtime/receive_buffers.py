@@ -72,6 +72,7 @@ class ReceiveBuffers:
         self._spare_large: list[bytearray] = []  # the smallest first
         self._max_held_bytes = max_held_bytes
         self.held_bytes = 0
+        self.is_memory_ample = True  # an attribute, since every wake-up of a connection asks for it
         self._holders: dict[Holder, None] = {}
         self._muted: dict[Holder, None] = {}
         self._check: asyncio.TimerHandle | None = None
@@ -88,13 +89,9 @@ class ReceiveBuffers:
         return self._max_held_bytes * (1 if len(self._holders) <= 1 else SHARED_PART)
 
     @property
-    def is_memory_ample(self) -> bool:
-        return self.held_bytes < AMPLE_BELOW_BYTES
-
-    @property
     def receive_bytes(self) -> int:
         """Maximum bytes that a connection receives at a time."""
-        if self.held_bytes < AMPLE_BELOW_BYTES:
+        if self.is_memory_ample:
             return BUFFER_BYTES
         return MIN_RECEIVE_BYTES if self.is_exhausted else REDUCED_RECEIVE_BYTES
 
@@ -124,6 +121,7 @@ class ReceiveBuffers:
     def report_held(self, holder: Holder, change_bytes: int) -> None:
         """Update the memory that the holder holds."""
         self.held_bytes += change_bytes
+        self.is_memory_ample = self.held_bytes < AMPLE_BELOW_BYTES
         if holder.held_bytes:
             self._holders[holder] = None
         else:

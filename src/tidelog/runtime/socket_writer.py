@@ -37,6 +37,8 @@ pack_length = LENGTH.pack
 class SocketWriter:
     """Queues frames of a channel and writes them to its socket. Keeps the channel's backlog figures."""
 
+    _SENDS_PLAIN_BYTES = True  # `send` of the socket takes them as they are
+
     def __init__(
         self, channel: "SocketChannel", connection: socket.socket, loop: asyncio.AbstractEventLoop, turns: Turns
     ) -> None:
@@ -54,25 +56,29 @@ class SocketWriter:
         channel = self._channel
         if channel.is_closed:
             return
-        is_whole = len(parts) == 1
-        size = len(parts[0]) if is_whole else sum(map(len, parts))
-        channel.backlog_bytes += LENGTH_BYTES + size
-        length = pack_length(size)
-        if size < JOIN_BELOW_BYTES:
-            try:
-                self._outgoing.append(length + (parts[0] if is_whole else b"".join(parts)))  # type: ignore[arg-type,operator]
-                return
-            except TypeError:
-                pass  # one part is a file slice
-        self._outgoing.append(length)
-        self._outgoing.extend(parts)
+        size = file_bytes = 0
         for part in parts:
             if isinstance(part, FileSlice):
-                channel.file_backlog_bytes += len(part)
+                file_bytes += part.length  # not `len`, which would call a function in Python
+            else:
+                size += len(part)
+        length = pack_length(size + file_bytes)
+        channel.backlog_bytes += LENGTH_BYTES + size + file_bytes
+        if file_bytes:
+            channel.file_backlog_bytes += file_bytes
+        elif size < JOIN_BELOW_BYTES:
+            self._outgoing.append(length + (parts[0] if len(parts) == 1 else b"".join(parts)))  # type: ignore[arg-type,operator]
+            return
+        self._outgoing.append(length)
+        self._outgoing.extend(parts)
 
     def flush(self) -> None:
-        if self._outgoing and not self._is_writing and not self._channel.is_closed:
-            self._write()
+        outgoing = self._outgoing
+        if outgoing and not self._is_writing and not self._channel.is_closed:
+            if self._SENDS_PLAIN_BYTES and len(outgoing) == 1 and isinstance(outgoing[0], bytes):
+                self._send_alone(outgoing[0])
+            else:
+                self._write()
 
     def release(self) -> None:
         """The channel was closed: drop the queue."""
@@ -83,13 +89,30 @@ class SocketWriter:
 
     # ---- writing
 
+    def _send_alone(self, data: bytes) -> None:
+        """The usual response: one buffer, which the socket takes whole."""
+        channel = self._channel
+        try:
+            sent = self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            channel.close(error.strerror or type(error).__name__)
+            return
+        channel.backlog_bytes -= sent
+        if sent == len(data):
+            self._outgoing.clear()
+        else:
+            self._outgoing[0] = memoryview(data)[sent:]
+            self._update_writing()
+
     def _write(self) -> None:
         channel = self._channel
         least_backlog = channel.backlog_bytes - MAX_BYTES_PER_WRITE
         try:
             while self._outgoing and channel.backlog_bytes > least_backlog:
                 first = self._outgoing[0]
-                if isinstance(first, FileSlice) and len(first) >= SENDFILE_FROM_BYTES:
+                if isinstance(first, FileSlice) and first.length >= SENDFILE_FROM_BYTES:
                     left = self._send_file(first)
                 else:
                     left = self._send_buffers()
@@ -108,7 +131,7 @@ class SocketWriter:
         source = slice_.file.fileno()
         if source is None:
             self._outgoing[0] = read_whole(slice_)
-            self._channel.file_backlog_bytes -= len(slice_)
+            self._channel.file_backlog_bytes -= slice_.length
             return True
         sent = os.sendfile(self._fd, source, slice_.position, slice_.length)
         if sent == 0:
@@ -146,9 +169,9 @@ class SocketWriter:
         while outgoing and len(buffers) < MAX_BUFFERS_PER_WRITE:
             part = outgoing[0]
             if isinstance(part, FileSlice):
-                if len(part) >= SENDFILE_FROM_BYTES:
+                if part.length >= SENDFILE_FROM_BYTES:
                     break
-                self._channel.file_backlog_bytes -= len(part)
+                self._channel.file_backlog_bytes -= part.length
                 part = read_whole(part)
             outgoing.popleft()
             if len(part) < JOIN_BELOW_BYTES:

@@ -65,6 +65,8 @@ class TlsReader(SocketReader):
 class TlsWriter(SocketWriter):
     """Encrypts what is sent. Nothing is sent before the handshake is complete."""
 
+    _SENDS_PLAIN_BYTES = False
+
     def __init__(
         self, channel: "TlsChannel", connection: ssl.SSLSocket, loop: asyncio.AbstractEventLoop, turns: Turns
     ) -> None:

@@ -164,7 +164,12 @@ class Connection:
                     self._wait_for(outcome, route, context, len(frame), began_s)
                     return
                 outcome = outcome.value
-            self._send_at_once(outcome, route, context)
+            parts = None if outcome is None else route.encode(outcome, context)
+            if self._pending:
+                self._queue_up(parts)
+            elif parts is not None:
+                send = self.channel.send  # an attribute, not a method: the call of a name is faster
+                send(parts)
             times = route.follower_times if self.channel.is_privileged else route.times
             times.answered[bisect_left(BOUNDS_S, monotonic() - began_s)] += 1
         except (MalformedMessage, UnknownApi, UnsupportedRequest) as error:
@@ -214,14 +219,10 @@ class Connection:
 
     # ---- responses
 
-    def _send_at_once(self, response: Response | None, route: Route, context: RequestContext) -> None:
-        parts = None if response is None else route.encode(response, context)
-        if self._pending:
-            self._make_ready(self._reserve(0), parts)
-            self._pause_if_congested()
-        elif parts is not None:
-            send = self.channel.send  # an attribute, not a method: the call of a name is faster
-            send(parts)
+    def _queue_up(self, parts: list[FramePart] | None) -> None:
+        """The response is ready, and waits for those of earlier requests."""
+        self._make_ready(self._reserve(0), parts)
+        self._pause_if_congested()
 
     def _wait_for(
         self, outcome: Deferred[Any], route: Route, context: RequestContext, frame_bytes: int, began_s: float
