@@ -12,6 +12,7 @@ from tidelog.protocol.checksums import crc32c
 from tidelog.types import Buffer
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
+_new_header = tuple.__new__  # half the time of the named tuple's own constructor
 HEADER_BYTES = 61
 LENGTH_OVERHEAD_BYTES = 12
 """Base offset and length, which the length field does not include."""
@@ -103,7 +104,8 @@ def add_sequence(sequence: int, increment: int) -> int:
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`. The caller has checked that 61 bytes are there."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    header: BatchHeader = _new_header(BatchHeader, HEADER.unpack_from(buffer, position))
+    return header
 
 
 def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
@@ -171,7 +173,7 @@ def split_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
         header = read_header(view, position)
         if header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES:
             raise CorruptMessage(f"a batch claims a length of {header.length} bytes, less than its own header")
-        batch_end = position + header.size_bytes
+        batch_end = position + LENGTH_OVERHEAD_BYTES + header.length
         if batch_end > end:
             return
         yield header, view[position:batch_end]

@@ -76,7 +76,7 @@ def read_records(
     max_bytes = min(request.partition_max_bytes, max_bytes)
     if max_bytes <= 0 and not at_least_one_batch and log.log_start_offset <= fetch_offset <= log.log_end_offset:
         return data
-    end = readable_end(log, params.isolation_level, is_follower=is_follower)
+    end = log.log_end_offset if is_follower else readable_end(log, params.isolation_level)
     found = log.read(fetch_offset, max_bytes, end, at_least_one_batch=at_least_one_batch, may_block=may_block).slice
     if found is not None:
         data.records = found

@@ -395,10 +395,12 @@ class Partition:
             self._context.traffic.replication_bytes_in += len(records)
             if self._context.broker_id in self.adding_replicas:
                 self._context.traffic.reassignment_bytes_in += len(records)
-            if appended is not None and self.end_watchers:
-                self._purgatory.changed(self.end_watchers)
-        if log.raise_high_watermark(leader_high_watermark) and self.watchers:
-            self._purgatory.changed(self.watchers)
+            watchers = self.end_watchers
+            if appended is not None and (watchers.operations or watchers.observers):  # as in `append_as_leader`
+                self._purgatory.changed(watchers)
+        watchers = self.watchers
+        if log.raise_high_watermark(leader_high_watermark) and (watchers.operations or watchers.observers):
+            self._purgatory.changed(watchers)
         if log.log_start_offset < leader_log_start_offset <= log.high_watermark:
             log.advance_log_start_offset(leader_log_start_offset)
 

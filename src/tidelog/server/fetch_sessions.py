@@ -265,8 +265,9 @@ class SessionFetch(Fetch[CachedPartition]):
             self.requeue()
             return FetchResponse(error_code=InvalidFetchSessionEpoch.code)
         topics: dict[str | Uuid, FetchableTopicResponse] = {}
+        sizes = self.sizes
         for entry, data in self.found:
-            if self._is_full or entry.must_respond(data):
+            if self._is_full or entry in sizes or entry.must_respond(data):
                 name = entry.topic_id if session.uses_topic_ids else entry.topic
                 topic = topics.get(name)
                 if topic is None:
@@ -278,15 +279,14 @@ class SessionFetch(Fetch[CachedPartition]):
 
     def _mark_dirty(self) -> None:
         """Partitions that returned records move to the end of the order, so that none starves."""
-        dirty = self._session.dirty
+        dirty, sizes = self._session.dirty, self.sizes
         for entry, data in self.found:
             if data.error_code != NO_ERROR:
                 entry.leave()  # the next fetch looks it up again; an abandoned session observes nothing
-            if not data.records and (_is_error_or_divergence(data) or entry.is_ready(self.reader)):
+            if entry not in sizes and (_is_error_or_divergence(data) or entry.is_ready(self.reader)):
                 dirty[entry] = None
-        for entry, data in self.found:
-            if data.records:
-                dirty[entry] = None
+        for entry in sizes:
+            dirty[entry] = None
 
     def requeue(self) -> None:
         self._session.dirty.update(dict.fromkeys(self._visited))

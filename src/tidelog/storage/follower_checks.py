@@ -44,7 +44,7 @@ def checked_batches(
                 return checked
             raise FencedLeaderEpoch(f"the leader sent epoch {header.leader_epoch}, fetched in epoch {leader_epoch}")
         checked.append((header, batch))
-        expected = header.end_offset
+        expected = header.base_offset + header.last_offset_delta + 1
     return checked
 
 

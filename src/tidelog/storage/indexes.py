@@ -103,7 +103,8 @@ class Index:
 
     def remember_last(self) -> None:
         """Cache the last entry, so that `last` needs no file on the event loop."""
-        self._last = self.last()
+        if self._last is None:
+            self._last = self.last()
 
     def write_slice(self) -> None:
         """Write the oldest of the new entries. A transient error changes nothing: the slice stays due."""

@@ -79,7 +79,7 @@ class LeaderEpochs:
         None if the reader's log is a prefix of this one, or if the reader sends no epoch. Raises OffsetOutOfRange, as
         Kafka does, if the epoch is newer than all epochs of this log, since there is no end offset to compare.
         """
-        if last_fetched_epoch < 0:
+        if last_fetched_epoch < 0 or (last_fetched_epoch == self.latest_epoch and fetch_offset <= log_end_offset):
             return None
         epoch, end_offset = self.end_offset_for(last_fetched_epoch, log_end_offset)
         if epoch == NO_LEADER_EPOCH:

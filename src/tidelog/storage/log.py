@@ -226,15 +226,18 @@ class Log(LogState):
         checked = checked_batches(batches, self.log_start_offset, self.log_end_offset, leader_epoch)
         if not checked:
             return None
-        first = checked[0][0]
-        with self.guard:
-            if first.base_offset < self.log_end_offset:
-                truncation.start_over_at(self, first.base_offset, self.log_start_offset)
+        first_offset = checked[0][0].base_offset
+        try:  # not `self.guard`, as in `append_as_leader`
+            if first_offset < self.log_end_offset:
+                truncation.start_over_at(self, first_offset, self.log_start_offset)
             if len(checked) == 1:
                 self._append_given(checked, checked[0][1], self._now_ms())
             else:
                 self._append_in_runs(checked, memoryview(batches))
-        return AppendResult(first.base_offset, checked[-1][0].last_offset, NO_TIMESTAMP, self.log_start_offset)
+        except OSError as error:
+            raise self.failed(error) from error
+        last_offset = self.log_end_offset - 1
+        return _new_result(AppendResult, (first_offset, last_offset, NO_TIMESTAMP, self.log_start_offset, False))
 
     def _append_in_runs(self, checked: CheckedBatches, data: memoryview) -> None:
         """`data` begins with these batches, one after the other."""
@@ -251,37 +254,38 @@ class Log(LogState):
         """Append batches of the leader with one write. Only the first may need a new segment or begin an epoch."""
         segment = self.local.segments[-1]
         header, batch = run[0]
+        last_offset = header.last_offset
         if (
             segment.size_bytes + len(batch) > self._roll_check_bytes
             or header.max_timestamp > segment.roll_after_timestamp
             or now_ms > segment.roll_after_clock_ms
-            or header.last_offset > segment.last_possible_offset
+            or last_offset > segment.last_possible_offset
         ):
             # At the log end, though a gap of the leader's compacted log may follow: recovery takes a gap between
             # unsynced segments for a lost end of the first (R6).
-            fits = header.last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
+            fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
             base_offset = self.log_end_offset if fits else header.base_offset
             segment = self._segment_for(
-                len(batch), header.last_offset, header.max_timestamp, now_ms, new_base_offset=base_offset
+                len(batch), last_offset, header.max_timestamp, now_ms, new_base_offset=base_offset
             )
         position, index_interval_bytes = segment.size_bytes, self._settings.index_interval_bytes
         if header.leader_epoch != self.leader_epochs.latest_epoch or self.leader_epochs.is_unwritten:
             self._begin_epoch(header.leader_epoch, header.base_offset)
         if len(run) > 1:
             segment.time_index.remember_last()  # loaded before the write: after it nothing may need a file
-        segment.append(data, len(batch), header.last_offset, header.max_timestamp, index_interval_bytes)
-        self._on_given(header, batch, position)
+        segment.append(data, len(batch), last_offset, header.max_timestamp, index_interval_bytes)
+        self._on_given(header, batch, last_offset + 1, position)
         for header, batch in run[1:]:
-            position = segment.size_bytes
-            segment.track_batch(len(batch), header.last_offset, header.max_timestamp, index_interval_bytes)
-            self._on_given(header, batch, position)
+            position, last_offset = segment.size_bytes, header.last_offset
+            segment.track_batch(len(batch), last_offset, header.max_timestamp, index_interval_bytes)
+            self._on_given(header, batch, last_offset + 1, position)
 
-    def _on_given(self, header: BatchHeader, batch: memoryview, position: int) -> None:
+    def _on_given(self, header: BatchHeader, batch: memoryview, end_offset: int, position: int) -> None:
         """A batch of the leader is in the file."""
         assert header.base_offset >= self.log_end_offset, "batches of the leader do not overlap (R28)"
-        if self.local.remember_batch(header.end_offset, position):
+        if self.local.remember_batch(end_offset, position):
             self.snapshots.remember(self.producers, self.log_end_offset)
-        self.log_end_offset = header.end_offset
+        self.log_end_offset = end_offset
         if header.producer_id >= 0:
             marker = read_end_marker(batch) if header.is_control else None
             self._update_producer(header, marker, header.base_offset)
@@ -348,8 +352,8 @@ class Log(LogState):
                 f" [{self.log_start_offset}, {self.log_end_offset}]"
             )
         if offset >= end_offset:
-            return LogRead(None, self.log_start_offset)
-        request = ReadRequest(offset, max_bytes, end_offset, at_least_one_batch, may_block)
+            return _new_result(LogRead, (None, self.log_start_offset))
+        request = _new_result(ReadRequest, (offset, max_bytes, end_offset, at_least_one_batch, may_block))
         local = self.local
         try:
             found = find_slice(local.segments, local.tail, self.log_end_offset, request)
@@ -358,7 +362,7 @@ class Log(LogState):
                 found = local.retry_after_rename(
                     lambda: find_slice(local.segments, local.tail, self.log_end_offset, request)
                 )
-        return LogRead(found, self.log_start_offset)
+        return _new_result(LogRead, (found, self.log_start_offset))
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [first_offset, end_offset)."""
