@@ -209,7 +209,7 @@ def _cluster_of(config: SwarmConfig) -> SimulatedCluster:
         auto_leader_rebalance_enable=config.balances_leaders,
         leader_imbalance_check_interval_seconds=LEADER_CHECK_S,
         leader_imbalance_per_broker_percentage=0,
-        **broker_settings(kinds_of(config)),
+        **config.storage.broker_settings() | broker_settings(kinds_of(config)),
     )
     cluster.network.latency_s = config.latency_s
     cluster.store_state.latency_s = config.store_latency_s

@@ -4,15 +4,13 @@ Every seed omits most faults and some kinds of work. Runs with everything are al
 few kinds of faults meet without the others (Groce et al., "Swarm Testing", 2012).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tidelog.protocol.record_batch import LENGTH_OVERHEAD_BYTES
 from tidelog.runtime.memory_disk import CrashDamage
 from tidelog.runtime.randomness import SeededRandomness
-
-T = TypeVar("T")
+from tidelog.simulation.drawing import Draw
+from tidelog.simulation.storage_settings import StorageSettings, draw_storage
 
 PROCESS_FAULTS = ("kill", "kill_all", "stop", "freeze", "kill_while_starting")
 LINK_FAULTS = ("cut_link", "one_way_cut", "isolate", "isolate_and_kill", "cut_clients", "slow_link", "reset_link")
@@ -67,10 +65,11 @@ THROTTLES = "throttles"
 THROTTLES_ONE_IN = 8
 """A run with throttles has reassignments, too.
 
-All of these have random sources of their own, so that adding them did not change the other draws of existing seeds.
+All of these, and storage settings, have random sources of their own, so that adding them did not change the other
+draws of existing seeds.
 """
-DISKS_SOURCE, THROTTLES_SOURCE = 36, 48
-"""Numbers of two random sources, chosen so that most seeds that find known mistakes draw neither."""
+DISKS_SOURCE, THROTTLES_SOURCE, STORAGE_SOURCE = 36, 48, 15
+"""Numbers of random sources. With the first two, most seeds that find known mistakes draw neither disks nor throttles."""
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
 """Each kind of work is in one run of this many; the seed chooses the number. Runs have few or many kinds of work."""
@@ -96,7 +95,6 @@ MAX_BURSTS = 30
 WORKER_DELAYS_S = (0.001, 0.02, 0.3)
 MAX_SKEW_MS = 1_500_000
 """Maximum difference of two brokers is 50 minutes: records may be one hour ahead (`message.timestamp.after.max.ms`)."""
-LENGTHS = 10_000
 FLUSH_INTERVALS = (None, None, 1, 10)
 """`flush.messages` of the topics: never, after every record, after ten."""
 
@@ -124,6 +122,7 @@ class SwarmConfig:
     lag_limit_ms: int
     segment_ms: int
     flush_messages: int | None
+    storage: StorageSettings = StorageSettings()
     balances_leaders: bool = False
     """Automatic preferred leader election with tolerance 0: in the end every preferred replica leads (R40)."""
     reads_followers: bool = False
@@ -150,7 +149,8 @@ class SwarmConfig:
             f" {self.fault_duration_s:g} s of faults;"
             f"{' reads from followers;' if self.reads_followers else ''}"
             f" faults: {faults or 'none'}; conditions: {conditions or 'none'}; work: {work or 'writing and reading'};"
-            f" network {self.latency_s} s, store {self.store_latency_s} s, lag limit {self.lag_limit_ms} ms"
+            f" network {self.latency_s} s, store {self.store_latency_s} s, lag limit {self.lag_limit_ms} ms;"
+            f" storage: {self.storage.summary}"
         )
 
 
@@ -174,8 +174,9 @@ def is_without_checksum(data: bytes | bytearray, position: int) -> bool:
 
 def draw_config(seed: int) -> SwarmConfig:
     # Each aspect has its own random source, so that a new kind of work does not change the faults of a seed.
-    draw, of_faults, of_work, of_moves, of_reads, of_disks, of_throttles = (
-        _Draw(SeededRandomness(seed * 7919 + number)) for number in (10, 11, 12, 13, 14, DISKS_SOURCE, THROTTLES_SOURCE)
+    draw, of_faults, of_work, of_moves, of_reads, of_disks, of_throttles, of_storage = (
+        Draw(SeededRandomness(seed * 7919 + number))
+        for number in (10, 11, 12, 13, 14, DISKS_SOURCE, THROTTLES_SOURCE, STORAGE_SOURCE)
     )
     disks = of_disks.some_of((DISK_MOVES, FAILED_LOG_DIR), DISKS_ONE_IN)
     brokers = draw.one_of(BROKERS)
@@ -203,32 +204,14 @@ def draw_config(seed: int) -> SwarmConfig:
         lag_limit_ms=draw.one_of(LAG_LIMITS_MS),
         segment_ms=draw.one_of(SEGMENTS_MS),
         flush_messages=draw.one_of(FLUSH_INTERVALS),
+        storage=draw_storage(of_storage),
         balances_leaders=draw.one_of((True, True, False)),
         reads_followers=of_reads.below(FOLLOWER_READS_ONE_IN) == 0,
     )
 
 
-def _draw_faults(draw: "_Draw") -> frozenset[str]:
+def _draw_faults(draw: Draw) -> frozenset[str]:
     """Draw few or many kinds. Most runs include kills, because most bugs need restarts."""
     one_in = draw.one_of((2, 3, 5))
     found = draw.some_of(FAULTS, one_in)
     return found | {"kill"} if not found or draw.below(2) else found
-
-
-class _Draw:
-    def __init__(self, randomness: SeededRandomness) -> None:
-        self.below = randomness.below
-
-    def one_of(self, choices: Sequence[T]) -> T:
-        return choices[self.below(len(choices))]
-
-    def between(self, least: int, most: int) -> int:
-        return least + self.below(most - least + 1)
-
-    def length(self, least: float, most: float) -> float:
-        """Length with a density proportional to 1/length²: each octave of lengths takes the same total time."""
-        inverse = 1 / least - self.below(LENGTHS) / LENGTHS * (1 / least - 1 / most)
-        return round(1 / inverse, 1)
-
-    def some_of(self, names: Sequence[str], one_in: int) -> frozenset[str]:
-        return frozenset(name for name in names if self.below(one_in) == 0)

@@ -20,11 +20,16 @@ KEYS = 12
 MAX_PAUSE_MS = 150
 TIMEOUT_S = 4.0
 INTERNAL_TOPICS = (GROUP_TOPIC, TRANSACTION_TOPIC)
-CLEANED_SOON = {"segment.ms": "1500", "min.cleanable.dirty.ratio": "0.01"}
+CLEANED_SOON = (
+    {"segment.ms": "1500", "min.cleanable.dirty.ratio": "0.01"},
+    {"max.compaction.lag.ms": "1500", "min.cleanable.dirty.ratio": "0.9"},
+    {"segment.ms": "700", "min.compaction.lag.ms": "1000", "min.cleanable.dirty.ratio": "0.3"},
+)
 RETENTIONS = (
     {"retention_ms": "4000", "segment_ms": "1000"},
     {"retention_bytes": "4000", "segment_ms": "700"},
     {"retention_ms": "8000", "retention_bytes": "8000", "segment_ms": "1000"},
+    {"retention_bytes": "900", "segment_ms": "2500"},
 )
 
 
@@ -88,19 +93,20 @@ class Compaction(Work):
         self._records = KeyedRecords()
         self._sent = 0
         self._is_done = False
+        self._cleaned_soon = self.one_of(CLEANED_SOON)
 
     async def prepare(self) -> None:
         self.history.compacted_topics.add(PROFILES)
         await self._topic()
 
     async def _topic(self) -> list[TopicPartition]:
-        settings = {"cleanup.policy": "compact", "delete.retention.ms": "2000", **CLEANED_SOON}
+        settings = {"cleanup.policy": "compact", "delete.retention.ms": "2000", **self._cleaned_soon}
         return await self.context.topic(PROFILES, 1, **settings)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         for topic in INTERNAL_TOPICS:
             with suppress(*ClientErrors):  # the topic may not exist yet
-                await alter_settings(self._client, topic, CLEANED_SOON)
+                await alter_settings(self._client, topic, self._cleaned_soon)
         (place,) = await self._topic()
         settings = ProducerSettings(
             request_timeout_s=1.0, delivery_timeout_s=TIMEOUT_S, metadata_timeout_s=TIMEOUT_S, may_create_topics=False

@@ -51,6 +51,11 @@ class ChangedSettings(WorkOnOrders):
     choices: Choices = (
         ("min.insync.replicas", ("2", "3")),
         ("segment.ms", ("500", "3000", None)),
+        ("segment.bytes", ("1048576", None)),
+        ("segment.index.bytes", ("24", "200", None)),
+        ("segment.jitter.ms", ("400", None)),
+        ("index.interval.bytes", ("0", "4096", None)),
+        ("file.delete.delay.ms", ("0", None)),
         ("compression.type", ("gzip", "uncompressed", "producer", None)),
         # Not below the batches of writers: the broker would not recognise a batch split on retry as a duplicate.
         ("max.message.bytes", ("500000", None)),
