@@ -177,7 +177,7 @@ def test_what_a_follower_appended_before_a_shortage_is_known() -> None:
         log.truncate_to(1)
         first = bytearray(batch_of(b"d"))
         place(first, 1, 0)
-        disk.inject(errno.EMFILE, "/logs/orders-0/leader-epoch-checkpoint", ("open",))
+        disk.inject(errno.EMFILE, "/logs/orders-0/leader-epoch-journal", ("open",))
         with pytest.raises(KafkaStorageError):
             log.append_as_follower(bytes(first) + bytes(other_batch(2, epoch=1)))
         disk.faults.clear()

@@ -12,7 +12,8 @@ from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.storage.log import Log
 
 CHECKPOINT = "/data/orders-0/leader-epoch-checkpoint"
-TORN_OR_EMPTY = [b"", b"0\n1\n", b"0\n2\n5 0\n6 ", b"0\n0\n"]
+JOURNAL = "/data/orders-0/leader-epoch-journal"
+TORN = [b"", b"0\n1\n", b"0\n2\n5 0\n6 "]
 EPOCH_POSITION = 12
 TWO_BATCHES_EACH = TopicSettings(segment_bytes=300)
 
@@ -26,6 +27,8 @@ def log_with(disk: MemoryDisk, epochs: Sequence[int], settings: TopicSettings | 
 
 
 def lose_checkpoint(disk: MemoryDisk, contents: bytes | None) -> None:
+    """With the journal of later epochs."""
+    disk.remove(JOURNAL)
     disk.remove(CHECKPOINT)
     if contents is not None:
         disk.write_file_atomically(CHECKPOINT, contents)
@@ -75,7 +78,7 @@ def test_the_only_batch_of_a_log_is_not_believed_without_a_checkpoint() -> None:
     assert loaded(log).log_end_offset == 0
 
 
-@pytest.mark.parametrize("checkpoint", [None, *TORN_OR_EMPTY])
+@pytest.mark.parametrize("checkpoint", [None, *TORN, b"0\n0\n"])
 @pytest.mark.parametrize("settings", [TopicSettings(), TWO_BATCHES_EACH], ids=["one-segment", "many-segments"])
 def test_epochs_that_two_batches_have_are_believed(checkpoint: bytes | None, settings: TopicSettings) -> None:
     disk = MemoryDisk()
@@ -102,8 +105,8 @@ def test_epochs_of_synced_batches_are_believed(settings: TopicSettings) -> None:
     assert [epoch for epoch, _ in again.leader_epochs.starts] == [3, 4, 5, 6, 7, 8]
 
 
-@pytest.mark.parametrize("checkpoint", TORN_OR_EMPTY)
-def test_a_torn_or_empty_checkpoint_costs_no_record(checkpoint: bytes) -> None:
+@pytest.mark.parametrize("checkpoint", TORN)
+def test_a_damaged_checkpoint_costs_no_record(checkpoint: bytes) -> None:
     """The log may have been flushed since the recovery point was last written: then all of it was synced."""
     disk = MemoryDisk()
     log = log_with(disk, [3, 4, 5, 6, 7])

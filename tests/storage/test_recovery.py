@@ -243,14 +243,14 @@ def test_interrupted_deletions_and_compactions_are_tidied_up() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     append_many(log, 3)
-    for name in ("00000000000000000000.log.cleaned", "00000000000000000007.log.deleted", "leader-epoch-checkpoint.tmp"):
+    for name in ("00000000000000000000.log.cleaned", "00000000000000000007.log.deleted", "leader-epoch-journal.tmp"):
         disk.write_file_atomically(f"/data/orders-0/{name}", b"rest")
     assert offsets_of(all_records(loaded(log))) == [0, 1, 2]
     assert {entry.name for entry in disk.list_directory("/data/orders-0")} <= {
         "00000000000000000000.log",
         "00000000000000000000.index",
         "00000000000000000000.timeindex",
-        "leader-epoch-checkpoint",
+        "leader-epoch-journal",
     }
 
 
@@ -527,7 +527,7 @@ def test_recovery_forgets_epochs_that_the_log_does_not_have() -> None:
     "flipped", [EpochEntry(3, 4), EpochEntry(7, 4), EpochEntry(4, 5), EpochEntry(4, 3), EpochEntry(4, 0)]
 )
 def test_flipped_epochs_of_the_checkpoint_are_not_taken_for_those_of_earlier_segments(flipped: EpochEntry) -> None:
-    """The file has no CRC, and is rewritten without a sync when an epoch begins."""
+    """The file has no CRC."""
     disk = MemoryDisk()
     log = new_log(disk, settings=TopicSettings(segment_bytes=200))
     for epoch in (2, 2, 2, 2, 4, 4, 4, 8, 8, 8):

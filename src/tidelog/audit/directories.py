@@ -19,7 +19,7 @@ from tidelog.storage.checkpoints import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     CorruptCheckpoint,
-    read_epochs,
+    read_current_epochs,
     read_offsets,
 )
 from tidelog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LOCK_FILE, META_PROPERTIES
@@ -156,7 +156,7 @@ def reread_checkpoints(replicas: Sequence[Replica], found: Survey) -> list[Repli
     for replica in replicas:
         epochs = replica.epochs
         try:
-            epochs = tuple(read_epochs(SystemDisk(), f"{replica.path}/{LEADER_EPOCHS}"))
+            epochs = tuple(read_current_epochs(SystemDisk(), replica.path))
         except (CorruptCheckpoint, OSError) as error:
             found.findings.append(_damaged(replica.log_dir, f"{replica.path}/{LEADER_EPOCHS}", error, replica))
         end = max(replica.cleaned_end, cleaned[replica.log_dir.path].get(replica.topic_partition, 0))

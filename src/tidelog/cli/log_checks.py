@@ -22,7 +22,7 @@ from tidelog.errors import CorruptMessage
 from tidelog.protocol.record_batch import MAGIC, BatchHeader, crc_matches
 from tidelog.protocol.records import ControlType, read_end_marker, slices_of
 from tidelog.runtime.disk import SystemDisk
-from tidelog.storage.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
+from tidelog.storage.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_current_epochs
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_snapshots import SNAPSHOT_SUFFIX
 from tidelog.storage.producer_state import CorruptSnapshot
@@ -85,7 +85,7 @@ def check_partition(directory: Path) -> PartitionCheck:
 def _leader_epochs(directory: Path, damages: list[Damage]) -> LeaderEpochs:
     path = directory / LEADER_EPOCHS
     try:
-        return LeaderEpochs(read_epochs(SystemDisk(), str(path)))
+        return LeaderEpochs(read_current_epochs(SystemDisk(), str(directory)))
     except CorruptCheckpoint as error:
         damages.append(Damage(str(path), None, f"the checkpoint is damaged: {error}"))
         return LeaderEpochs()

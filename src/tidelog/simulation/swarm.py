@@ -6,7 +6,7 @@ few kinds of faults meet without the others (Groce et al., "Swarm Testing", 2012
 
 from dataclasses import dataclass
 
-from tidelog.protocol.record_batch import LENGTH_OVERHEAD_BYTES
+from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
 from tidelog.runtime.memory_disk import CrashDamage
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.drawing import Draw
@@ -75,7 +75,7 @@ WORK_ONE_IN = (3, 5, 8)
 """Each kind of work is in one run of this many; the seed chooses the number. Runs have few or many kinds of work."""
 
 BASE_OFFSET_BYTES = 8
-LEADER_EPOCH_BYTES = range(12, 16)
+MAGIC_POSITION = 16
 TROUBLED_S = (2.5, 60.0)
 """Shortest and longest time with faults. Most runs are short: half end before 5 s, one in ten lasts over 18 s."""
 MIN_FAULTS = 5
@@ -122,7 +122,7 @@ class SwarmConfig:
     lag_limit_ms: int
     segment_ms: int
     flush_messages: int | None
-    storage: StorageSettings = StorageSettings()
+    storage: StorageSettings
     balances_leaders: bool = False
     """Automatic preferred leader election with tolerance 0: in the end every preferred replica leads (R40)."""
     reads_followers: bool = False
@@ -155,15 +155,13 @@ class SwarmConfig:
 
 
 def is_without_checksum(data: bytes | bytearray, position: int) -> bool:
-    """Whether the byte is part of a batch's base offset or leader epoch, which no CRC covers.
+    """Whether the byte is part of a batch's base offset, which no CRC covers.
 
-    Recovery finds an error in most of them (tests/storage/test_recovery.py), but not a base offset of a compacted log,
-    nor an epoch that looks like a new one where the power cut tore the leader epoch checkpoint, too. A broker that
-    finds the latter refuses to start: the coordination store does not know that epoch.
+    Recovery finds an error in most of them (tests/storage/test_recovery.py), but not in those of a compacted log.
     """
     start = 0
-    while start <= position and start + LENGTH_OVERHEAD_BYTES <= len(data):
-        if position < start + BASE_OFFSET_BYTES or position - start in LEADER_EPOCH_BYTES:
+    while start <= position and start + HEADER_BYTES <= len(data) and data[start + MAGIC_POSITION] == MAGIC:
+        if position < start + BASE_OFFSET_BYTES:
             return True
         length = int.from_bytes(data[start + BASE_OFFSET_BYTES : start + LENGTH_OVERHEAD_BYTES], "big", signed=True)
         if length <= 0:

@@ -1,6 +1,7 @@
 """Checkpoint files: offsets of all partitions of a log dir, and the leader epochs of one partition (R2)."""
 
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 
 from tidelog.runtime.disk import Disk
 from tidelog.storage.leader_epochs import EpochEntry
@@ -11,6 +12,8 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+EPOCH_JOURNAL = "leader-epoch-journal"
+"""Not in Kafka: leader epochs that began since LEADER_EPOCHS was synced. That file is never replaced without a sync."""
 SEGMENT_SIZES = "segment-size-checkpoint"
 """Not in Kafka: size of the last segment of each partition at a clean shutdown, so that a truncated file is noticed."""
 
@@ -35,23 +38,67 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
 
 
 def read_epochs(disk: Disk, path: str) -> list[EpochEntry]:
-    lines = _read_lines(disk, path, fields=2)
-    return [EpochEntry(_number(path, epoch), _number(path, start_offset)) for epoch, start_offset in lines]
+    return _parsed_epochs(path, _read_lines(disk, path, fields=2))
 
 
-def write_epochs(disk: Disk, path: str, starts: Iterable[EpochEntry], *, is_synced: bool = True) -> None:
-    """Without a sync the file survives a crash of the process, but not of the machine."""
-    lines = [f"{epoch} {start_offset}" for epoch, start_offset in starts]
-    text = _text(len(lines), lines)
-    if is_synced:
-        disk.write_file_atomically(path, text)
-        return
+def _parsed_epochs(path: str, rows: Iterable[Sequence[str]]) -> list[EpochEntry]:
+    return [EpochEntry(_number(path, epoch), _number(path, start_offset)) for epoch, start_offset in rows]
+
+
+def write_epochs(disk: Disk, path: str, starts: Iterable[EpochEntry]) -> None:
+    disk.write_file_atomically(path, _epochs_text(starts))
+
+
+def read_current_epochs(disk: Disk, directory: str) -> list[EpochEntry]:
+    """Epochs of a log that may be in use: those of its journal, if there is one, else those of its checkpoint.
+
+    The journal is read first: if a flush replaces both meanwhile, the checkpoint has the epochs of the journal, too.
+    """
+    path = f"{directory}/{EPOCH_JOURNAL}"
+    journal = _read_journal(disk, path)
+    synced = read_epochs(disk, f"{directory}/{LEADER_EPOCHS}")
+    found = _journaled_epochs(path, journal, synced)
+    return synced if found is None else found
+
+
+def read_epoch_journal(disk: Disk, path: str, synced: Sequence[EpochEntry]) -> list[EpochEntry] | None:
+    """All epochs of the log. None if the file is missing or damaged, or follows another checkpoint than `synced`."""
+    return _journaled_epochs(path, _read_journal(disk, path), synced)
+
+
+def _read_journal(disk: Disk, path: str) -> bytes:
+    try:
+        return disk.read_file(path)
+    except FileNotFoundError:
+        return b""
+
+
+def _journaled_epochs(path: str, journal: bytes, synced: Sequence[EpochEntry]) -> list[EpochEntry] | None:
+    checksum, _, text = journal.partition(b"\n")
+    if checksum != _journal_checksum(synced, text):
+        return None
+    return _parsed_epochs(path, _parse_lines(path, text, fields=2))
+
+
+def write_epoch_journal(disk: Disk, path: str, synced: Iterable[EpochEntry], starts: Iterable[EpochEntry]) -> None:
+    """Without a sync: it survives a crash of the process, but not of the machine."""
+    text = _epochs_text(starts)
     file = disk.open(f"{path}.tmp", "create")
     try:
-        file.append(text)
+        file.append(_journal_checksum(synced, text) + b"\n" + text)
     finally:
         file.close()
     disk.rename(f"{path}.tmp", path)
+
+
+def _journal_checksum(synced: Iterable[EpochEntry], text: bytes) -> bytes:
+    """Covers the checkpoint, too: a journal whose removal was undone does not follow a later checkpoint."""
+    return b"%08x" % zlib.crc32(text, zlib.crc32(_epochs_text(synced)))
+
+
+def _epochs_text(starts: Iterable[EpochEntry]) -> bytes:
+    lines = [f"{epoch} {start_offset}" for epoch, start_offset in starts]
+    return _text(len(lines), lines)
 
 
 def _text(count: int, lines: Iterable[str]) -> bytes:
@@ -60,9 +107,15 @@ def _text(count: int, lines: Iterable[str]) -> bytes:
 
 def _read_lines(disk: Disk, path: str, fields: int) -> list[list[str]]:
     try:
-        text = disk.read_file(path).decode()
+        data = disk.read_file(path)
     except FileNotFoundError:
         return []
+    return _parse_lines(path, data, fields)
+
+
+def _parse_lines(path: str, data: bytes, fields: int) -> list[list[str]]:
+    try:
+        text = data.decode()
     except UnicodeDecodeError as error:
         raise CorruptCheckpoint(f"{path}: not text: {error}") from error
     lines = text.splitlines()

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from typing import Protocol
 
 from tidelog.runtime.disk import Disk
-from tidelog.storage.checkpoints import LEADER_EPOCHS, write_epochs
+from tidelog.storage.checkpoints import EPOCH_JOURNAL, LEADER_EPOCHS, write_epoch_journal, write_epochs
 from tidelog.storage.disk_errors import DiskGuard
-from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import sync_topic_id
@@ -36,6 +36,7 @@ class LogFlusher:
         "_epochs_write",
         "_is_flushing",
         "_log",
+        "_synced_epochs",
         "_waiters",
         "epochs_lock",
         "last_flush_ms",
@@ -44,7 +45,7 @@ class LogFlusher:
         "unsynced_directories",
     )
 
-    def __init__(self, log: FlushedLog, recovery_point: int) -> None:
+    def __init__(self, log: FlushedLog, recovery_point: int, synced_epochs: tuple[EpochEntry, ...]) -> None:
         self._log = log
         self.recovery_point = recovery_point
         self.last_flush_ms = log.directory.context.monotonic_ms()
@@ -61,8 +62,10 @@ class LogFlusher:
         """Of those who wait for the end of the flush in progress."""
         self._epochs_write: asyncio.Task[None] | None = None
         """The write of the leader epoch checkpoint in progress."""
+        self._synced_epochs = synced_epochs
+        """Epochs in that checkpoint. Later ones are in the journal."""
         self.epochs_lock = threading.Lock()
-        """Guards that file: a flush in a worker writes it, or the event loop before the first record of an epoch."""
+        """Guards both files: a worker writes the checkpoint, and the event loop the journal."""
 
     def on_name_changed(self, directory: str) -> None:
         """A file or directory was created, renamed or removed in `directory`."""
@@ -156,18 +159,30 @@ class LogFlusher:
             self._epochs_write.add_done_callback(self._on_epochs_written)
             await asyncio.shield(self._epochs_write)
 
-    def write_epochs(self, *, is_synced: bool = True) -> None:
-        """Does nothing if the log was deleted meanwhile: a new log with the same name may have its path."""
-        log, epochs = self._log, self._log.leader_epochs
+    def write_epochs(self) -> None:
+        """Write the checkpoint, synced, and remove the journal. Does nothing if the log was deleted meanwhile: a new
+        log with the same name may have its path."""
+        log, epochs, disk = self._log, self._log.leader_epochs, self._log.directory.context.disk
         with self.epochs_lock:
             if not log.is_deleted:
                 epochs.is_unwritten = False
+                starts = epochs.starts
                 try:
-                    path = f"{log.local.path}/{LEADER_EPOCHS}"
-                    write_epochs(log.directory.context.disk, path, epochs.starts, is_synced=is_synced)
+                    write_epochs(disk, f"{log.local.path}/{LEADER_EPOCHS}", starts)
                 except BaseException:
                     epochs.is_unwritten = True
                     raise
+                self._synced_epochs = starts
+                disk.remove(f"{log.local.path}/{EPOCH_JOURNAL}")
+
+    def write_epoch_journal(self) -> None:
+        """Before the first record of an epoch, without a sync. The checkpoint stays as it was synced."""
+        log, epochs = self._log, self._log.leader_epochs
+        with self.epochs_lock:
+            if epochs.is_unwritten and not log.is_deleted:
+                path = f"{log.local.path}/{EPOCH_JOURNAL}"
+                write_epoch_journal(log.directory.context.disk, path, self._synced_epochs, epochs.starts)
+                epochs.is_unwritten = False
 
     def _on_epochs_written(self, task: asyncio.Task[None]) -> None:
         self._epochs_write = None

@@ -22,10 +22,11 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """Epochs and start offsets, both increasing. In memory; the log writes them to the checkpoint file.
+    """Epochs and start offsets, both increasing. In memory; the log writes them to its directory.
 
-    The file is written without a sync before the first record of an epoch, so that it survives a process crash like
-    the record, and synced with the next flush. Recovery checks the epochs of batches against it: no CRC covers them.
+    They are in the journal, without a sync, before the first record of an epoch, so that they survive a process crash
+    like the record; the next flush writes the checkpoint, synced. Recovery checks the epochs of batches against them,
+    for no CRC covers those.
     """
 
     __slots__ = ("_starts", "is_unsynced", "is_unwritten", "latest_epoch")
@@ -36,9 +37,9 @@ class LeaderEpochs:
         for start in starts or []:
             self.assign(*start)
         self.is_unsynced = False
-        """Changed since the file was last synced."""
+        """Changed since the checkpoint was last written."""
         self.is_unwritten = False
-        """Changed since the file was last written."""
+        """Changed since the checkpoint or the journal was last written."""
 
     @property
     def starts(self) -> tuple[EpochEntry, ...]:

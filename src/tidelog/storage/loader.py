@@ -8,7 +8,13 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tidelog.config.topic import TopicSettings
-from tidelog.storage.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
+from tidelog.storage.checkpoints import (
+    EPOCH_JOURNAL,
+    LEADER_EPOCHS,
+    CorruptCheckpoint,
+    read_epoch_journal,
+    read_epochs,
+)
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
@@ -99,8 +105,10 @@ class _Loading:
         self.snapshots = ProducerSnapshots(self.disk, path, self.files.snapshot_offsets)
         self.producers = ProducerStateManager()
         self.leader_epochs = LeaderEpochs()
+        self.synced_epochs: tuple[EpochEntry, ...] = ()
         self.has_epochs = False
-        """The leader epoch checkpoint exists, is intact and names epochs."""
+        """The leader epoch checkpoint or its journal is intact and names epochs."""
+        self.has_corrupt_epochs = False
 
     def load(self, topic_partition: TopicPartition) -> Log:
         if not self.segments:
@@ -136,6 +144,7 @@ class _Loading:
                 log_end_offset=end_offset,
                 high_watermark=log_start_offset if high_watermark is None else high_watermark,
                 recovery_point=min(self.checkpointed.recovery_point or 0, end_offset),
+                synced_epochs=self.synced_epochs,
             ),
         )
 
@@ -147,14 +156,25 @@ class _Loading:
         return Segment.create(self.disk, context.cache, self.path, base_offset, now_ms=context.clock.now_ms())
 
     def _load_leader_epochs(self) -> None:
-        if not self.files.has_leader_epochs:
-            return
-        path = f"{self.path}/{LEADER_EPOCHS}"
-        try:
-            self.leader_epochs = LeaderEpochs(read_epochs(self.disk, path))
-        except CorruptCheckpoint as error:
-            logger.warning("rebuilding corrupt checkpoint from the log error=%s", error)
+        if self.files.has_leader_epochs:
+            try:
+                self.synced_epochs = tuple(read_epochs(self.disk, f"{self.path}/{LEADER_EPOCHS}"))
+            except CorruptCheckpoint as error:
+                logger.warning("rebuilding corrupt checkpoint from the log error=%s", error)
+                self.has_corrupt_epochs = True
+        starts = self._journaled_epochs() if self.files.has_epoch_journal else None
+        self.leader_epochs = LeaderEpochs(list(self.synced_epochs if starts is None else starts))
+        self.leader_epochs.is_unsynced = starts is not None
         self.has_epochs = bool(self.leader_epochs.starts)
+
+    def _journaled_epochs(self) -> list[EpochEntry] | None:
+        """None if a power cut has damaged the journal, or undone its removal: then the checkpoint counts."""
+        path = f"{self.path}/{EPOCH_JOURNAL}"
+        found = read_epoch_journal(self.disk, path, self.synced_epochs)
+        if found is None:
+            logger.warning("removed a leader epoch journal that does not continue the checkpoint path=%s", path)
+            self.disk.remove(path)
+        return found
 
     def _has_all_indexes(self) -> bool:
         return all(
@@ -256,11 +276,11 @@ class _Loading:
         return ExpectedEpochs(LeaderEpochs(), recovery_point, self._confirmed_end(first, recovery_point))
 
     def _confirmed_end(self, first: int, recovery_point: int) -> float:
-        """Without a checkpoint the log was never flushed: a flush writes one.
+        """Without epochs in its checkpoint the log was never flushed: a flush writes them.
 
-        One that is corrupt or empty says nothing about flushes, and costs no record.
+        A corrupt one says nothing about flushes, and costs no record.
         """
-        if self.files.has_leader_epochs or recovery_point > self.segments[0].base_offset:
+        if self.has_corrupt_epochs or recovery_point > self.segments[0].base_offset:
             return math.inf
         return confirmed_epochs_end(self.segments[first:], self.leader_epochs.latest_epoch)
 

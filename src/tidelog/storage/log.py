@@ -180,8 +180,7 @@ class Log(LogState):
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Record the epoch before its first record: recovery treats records of unknown epochs as corrupt."""
         self.leader_epochs.assign(leader_epoch, start_offset)
-        if self.leader_epochs.is_unwritten:
-            self.flusher.write_epochs(is_synced=False)
+        self.flusher.write_epoch_journal()
 
     def require_short(self, batch: memoryview) -> None:
         """Raises NeedsSlices for a client's batch that is too long to check in one step."""

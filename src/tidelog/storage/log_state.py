@@ -10,7 +10,7 @@ from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError, OffsetOutOfRange
 from tidelog.storage.disk_errors import DiskGuard
 from tidelog.storage.flushing import LogFlusher
-from tidelog.storage.leader_epochs import EpochEnd, LeaderEpochs
+from tidelog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
 from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_names import FUTURE_SUFFIX
@@ -32,6 +32,8 @@ class LogContents(NamedTuple):
     log_end_offset: int = 0
     high_watermark: int = 0
     recovery_point: int = 0
+    synced_epochs: tuple[EpochEntry, ...] = ()
+    """Of the leader epoch checkpoint."""
 
 
 class LogState:
@@ -84,7 +86,7 @@ class LogState:
         self.snapshots = contents.snapshots
         self.local = LocalLog(directory.context, path, contents.segments, contents.log_end_offset)
         self.guard = DiskGuard(self.failed)
-        self.flusher = LogFlusher(self, contents.recovery_point)
+        self.flusher = LogFlusher(self, contents.recovery_point, contents.synced_epochs)
         self.on_start_moved: Callable[[], None] | None = None
         """Called when retention or DeleteRecords has advanced the log start."""
         self.on_truncated: Callable[[int], None] | None = None

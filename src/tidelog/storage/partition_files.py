@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from tidelog.runtime.disk import DirectoryEntry, Disk
-from tidelog.storage.checkpoints import LEADER_EPOCHS
+from tidelog.storage.checkpoints import EPOCH_JOURNAL, LEADER_EPOCHS
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import PARTITION_METADATA
 from tidelog.storage.producer_snapshots import SNAPSHOT_SUFFIX
@@ -37,6 +37,7 @@ class PartitionFiles:
     segments: list[Segment] = field(default_factory=list)
     snapshot_offsets: list[int] = field(default_factory=list)
     has_leader_epochs: bool = False
+    has_epoch_journal: bool = False
     has_topic_id: bool = False
 
 
@@ -109,6 +110,8 @@ def _list(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> 
             files.snapshot_offsets.append(int(name[:_OFFSET_DIGITS]))
         elif name == LEADER_EPOCHS:
             files.has_leader_epochs = True
+        elif name == EPOCH_JOURNAL:
+            files.has_epoch_journal = True
         elif name == PARTITION_METADATA:
             files.has_topic_id = True
         elif _is_index_without_log(name, by_name):

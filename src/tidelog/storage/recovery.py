@@ -44,7 +44,7 @@ class ExpectedEpochs(NamedTuple):
     """Leader epochs that unsynced batches may have, because no CRC covers the epoch of a batch."""
 
     epochs: LeaderEpochs
-    """Of the checkpoint; none if it is lost."""
+    """Of the journal or the checkpoint; none if both are lost."""
     synced_end: int
     """Recovery point: batches before this offset are on disk unchanged."""
     confirmed_end: float = math.inf
@@ -198,7 +198,7 @@ def _check_place(header: BatchHeader, expected_offset: int, last_possible_offset
 def has_epochs_of(segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> bool:
     """Whether the batches around the start of each checkpointed epoch belong to the epochs that the checkpoint names.
 
-    A crash may flip a digit of the checkpoint: it has no CRC, and is rewritten without a sync when an epoch begins.
+    The checkpoint has no CRC, and earlier versions replaced it without a sync when an epoch began.
     """
     for _, start_offset in leader_epochs.starts[-MAX_CHECKED_EPOCHS:]:
         for offset in (start_offset - 1, start_offset):
