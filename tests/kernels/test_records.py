@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -148,15 +149,62 @@ def test_records_without_keys_are_counted_and_the_first_listed(kernel: ModuleTyp
 def test_records_are_read_in_slices(kernel: ModuleType) -> None:
     written = [Record(i, NOW_MS + i, b"k%d" % i, None if i % 2 else b"v", (("h", b"x"),) * (i % 2)) for i in range(10)]
     payload = bytes(build_batch(written))[61:]
-    first = kernel.decoded_slice(payload, 0, 4, NOW_MS)
-    rest = kernel.decoded_slice(payload, first[-1][0], 6, NOW_MS)
-    assert [(delta, time, key, value) for _, delta, time, key, value, _ in first + rest] == [
-        each[:4] for each in written
-    ]
-    assert [headers for *_, headers in first] == [None, [(b"h", b"x")]] * 2
+    end, *first = kernel.decoded_columns(payload, 0, 4, 0, 9, NOW_MS)
+    end, *rest = kernel.decoded_columns(payload, end, 6, 0, 9, NOW_MS)
+    assert end == len(payload)
+    assert [*zip(*first[:4], strict=True), *zip(*rest[:4], strict=True)] == [each[:4] for each in written]
+    assert first[4] == [None, [(b"h", b"x")]] * 2
+    assert kernel.decoded_columns(payload, 0, 1, 2**40, 9, NOW_MS)[1:] == ([2**40], [NOW_MS], [b"k0"], [b"v"], None)
     assert [each[5] for each in kernel.raw_slice(payload, 0, 10)] == [each.key for each in written]
     with pytest.raises(ValueError, match="byte 0"):
         kernel.raw_slice(payload[:3], 0, 1)
+
+
+FIELD = st.none() | st.binary(max_size=90)
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@given(fields=st.lists(st.tuples(st.integers(0, 500), FIELD, FIELD), min_size=1, max_size=5))
+def test_encoded_records_are_decoded_again(kernel: ModuleType, fields: list[tuple[int, bytes, bytes]]) -> None:
+    records = [(7 + index, NOW_MS + delta, key, value, ()) for index, (delta, key, value) in enumerate(fields)]
+    payload = b"".join(kernel.plain_parts(records, 7, NOW_MS, [number(value) for value in range(600)]))
+    end, *columns, headers = kernel.decoded_columns(payload, 0, len(records), 7, len(records) - 1, NOW_MS)
+    assert (end, headers) == (len(payload), None)
+    assert [(*row, ()) for row in zip(*columns, strict=True)] == records
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize(
+    "record",
+    [
+        (0, NOW_MS, None, b"", (("h", None),)),
+        (-1, NOW_MS, None, b"", ()),
+        (0, NOW_MS - 1, None, b"", ()),
+        (0, FIRST_INT64, None, b"", ()),
+        (0, LAST_INT64, None, b"", ()),
+        (100, NOW_MS, None, b"", ()),
+        (0, NOW_MS + 100, None, b"", ()),
+        (0, NOW_MS, b"k" * 100, b"", ()),
+        (0, NOW_MS, None, b"v" * 95, ()),
+    ],
+)
+def test_records_that_are_not_plain_are_left_to_the_caller(kernel: ModuleType, record: tuple[Any, ...]) -> None:
+    varints = [number(value) for value in range(100)]
+    plain = (0, NOW_MS, None, b"v" * 90, ())
+    assert kernel.plain_parts([plain], 0, NOW_MS, varints) is not None
+    assert kernel.plain_parts([plain, record], 0, NOW_MS, varints) is None
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize(
+    ("offset_delta", "base_offset", "last_offset_delta"), [(6, 0, 5), (-1, 0, 5), (0, LAST_INT64 - 4, 5), (0, 0, -1)]
+)
+def test_offsets_outside_of_the_batch_are_refused(
+    kernel: ModuleType, offset_delta: int, base_offset: int, last_offset_delta: int
+) -> None:
+    payload = record(body(offset_delta))
+    with pytest.raises(ValueError, match="offset"):
+        kernel.decoded_columns(payload, 0, 1, base_offset, last_offset_delta, NOW_MS)
 
 
 @pytest.mark.parametrize("kernel", BOTH)
@@ -199,7 +247,7 @@ def test_both_say_the_same_of_records_that_were_changed(data: st.DataObject) -> 
 
 def read_by(kernel: ModuleType, payload: bytes, count: int, base: int) -> object:
     try:
-        return kernel.decoded_slice(payload, 0, count, base)
+        return kernel.decoded_columns(payload, 0, count, base, 5, base)
     except ValueError as error:
         return str(error)
 

@@ -6,8 +6,11 @@ Malformed input raises CorruptMessage and nothing else, and never takes more mem
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from functools import cache
+from itertools import compress as select
+from itertools import repeat
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from tidelog.config.topic import DECOMPRESSED_LIMIT_BYTES
 from tidelog.errors import CorruptMessage
@@ -46,7 +49,6 @@ FIRST_ROOM_BYTES: Final = 256 * 1024
 ROOM_FACTOR: Final = 4
 """Initial size of the decompression buffer, and its growth each time it is too small."""
 
-_SHORT_LIMIT: Final = 1024
 _TWO_BYTES_LIMIT: Final = 1 << 13
 _INT64_LIMIT: Final = 1 << 63
 _CONTROL_KEY: Final = struct.Struct(">hh")
@@ -56,9 +58,6 @@ _new_record: Final = tuple.__new__  # half the time of the named tuple's own con
 
 
 T = TypeVar("T")
-
-DecodedRecord: TypeAlias = tuple[int, int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]] | None]
-"""End of the record in its payload, offset delta, timestamp, key, value, headers or None."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -74,9 +73,31 @@ class Record(NamedTuple):
 PlainRecord: TypeAlias = Record | tuple[int, int, bytes | None, bytes | None, Headers]
 """A record, or a tuple of its fields, which costs a producer less: the garbage collector forgets plain tuples."""
 
-_OFFSET_DELTA_OF: Final = itemgetter(1)
-_HEADERS_OF: Final = itemgetter(5)
 _TIMESTAMP_OF: Final[Callable[[PlainRecord], int]] = itemgetter(1)
+
+
+class RecordColumns(NamedTuple):
+    """Some records of one batch, a list for each field: cheaper than an object for each record."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers]
+
+    def rows(self) -> "Iterator[tuple[int, int, bytes | None, bytes | None, Headers]]":
+        return zip(*self, strict=True)
+
+    def extend(self, others: "RecordColumns") -> None:
+        self.offsets.extend(others.offsets)
+        self.timestamps.extend(others.timestamps)
+        self.keys.extend(others.keys)
+        self.values.extend(others.values)
+        self.headers.extend(others.headers)
+
+    def from_offset(self, start_offset: int) -> "RecordColumns":
+        chosen = [offset >= start_offset for offset in self.offsets]
+        return RecordColumns._make(list(select(column, chosen)) for column in self)
 
 
 class RawRecord(NamedTuple):
@@ -123,10 +144,6 @@ def _varint(value: int) -> bytes:
     output = bytearray()
     write_varint(output, value)
     return bytes(output)
-
-
-_SHORT_VARINTS: Final = tuple(_varint(value) for value in range(_SHORT_LIMIT))
-"""Varints of small numbers. Most numbers in records are small: lengths and deltas."""
 
 
 def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
@@ -213,25 +230,31 @@ def records_of(batch: Buffer) -> Iterator[Record]:
 
 def slices_of(batch: Buffer) -> Iterator[list[Record]]:
     """Like `records_of`, in slices, so that a reader can yield to other tasks in between."""
-    for header, found in decoded_slices(batch):
-        yield [
-            record_of(header, offset_delta, timestamp, key, value, headers)
-            for _, offset_delta, timestamp, key, value, headers in found
-        ]
+    for columns in column_slices(batch):
+        yield list(map(_new_record, repeat(Record), columns.rows()))
 
 
-def decoded_slices(batch: Buffer) -> Iterator[tuple[BatchHeader, list[DecodedRecord]]]:
-    """The header, and records as the kernel decodes them, for readers that make something else of them."""
+def column_slices(batch: Buffer) -> Iterator[RecordColumns]:
+    """Like `slices_of`, for readers that make something else of the fields."""
     header = _checked_header(batch)
     # Log append time is one for the whole batch, in its header.
     base_timestamp = 0 if header.has_log_append_time else header.base_timestamp
 
-    def step(payload: bytes, position: int, count: int) -> tuple[int, list[DecodedRecord]]:
-        found = kernels.decoded_slice(payload, position, count, base_timestamp)
-        return found[-1][0], found
+    def step(payload: bytes, position: int, count: int) -> tuple[int, RecordColumns]:
+        end, offsets, timestamps, keys, values, headers = kernels.decoded_columns(
+            payload, position, count, header.base_offset, header.last_offset_delta, base_timestamp
+        )
+        if header.has_log_append_time:
+            timestamps = [header.max_timestamp] * count
+        named: list[Headers] = [()] * count if headers is None else list(map(_named, headers))
+        return end, RecordColumns(offsets, timestamps, keys, values, named)
 
-    for found in _walk(batch, header, step, SLICE_RECORDS):
-        yield header, found
+    yield from _walk(batch, header, step, SLICE_RECORDS)
+
+
+def _named(headers: list[tuple[bytes, bytes | None]] | None) -> Headers:
+    """Names that are not UTF-8 are decoded like in Java clients."""
+    return () if headers is None else tuple((name.decode(errors="replace"), content) for name, content in headers)
 
 
 def first_at(batch: Buffer, timestamp: int, start_offset: int) -> tuple[int, int] | None:
@@ -298,33 +321,6 @@ def _walk(
         raise CorruptMessage(f"{len(payload) - position} bytes follow the last record of the batch")
 
 
-def are_plain(header: BatchHeader, found: list[DecodedRecord]) -> bool:
-    """Without headers, with their own timestamps, and with offsets of this batch: a reader can use them as they are."""
-    return (
-        not header.has_log_append_time
-        and not any(map(_HEADERS_OF, found))
-        and min(map(_OFFSET_DELTA_OF, found)) >= 0
-        and max(map(_OFFSET_DELTA_OF, found)) <= header.last_offset_delta
-    )
-
-
-def record_of(
-    header: BatchHeader,
-    offset_delta: int,
-    timestamp: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: list[tuple[bytes, bytes | None]] | None,
-) -> Record:
-    if not 0 <= offset_delta <= header.last_offset_delta:
-        raise CorruptMessage(f"offset delta {offset_delta} is outside of its batch")
-    if header.has_log_append_time:
-        timestamp = header.max_timestamp
-    # Header names that are not UTF-8 are decoded like in Java clients.
-    named = () if headers is None else tuple((name.decode(errors="replace"), content) for name, content in headers)
-    return _new_record(Record, (header.base_offset + offset_delta, timestamp, key, value, named))
-
-
 def timestamp_of(raw: RawRecord, header: BatchHeader) -> int:
     """Log append time is one for the whole batch, in its header."""
     if header.has_log_append_time:
@@ -383,32 +379,24 @@ def build_empty_batch(header: BatchHeader) -> bytearray:
     return assemble(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 
 
-def _encode_records(records: Iterable[PlainRecord], base_offset: int, base_timestamp: int) -> Buffer:
+def _encode_records(records: Sequence[PlainRecord], base_offset: int, base_timestamp: int) -> bytes:
     """One join of all parts: a loop that appends to a buffer costs twice as much."""
-    parts: list[bytes | bytearray] = []
-    short, limit = _SHORT_VARINTS, _SHORT_LIMIT
-    for offset, timestamp, key, value, headers in records:
-        timestamp_delta, offset_delta = timestamp - base_timestamp, offset - base_offset
-        if headers or value is None or timestamp_delta < 0 or offset_delta < 0:
-            body = _encode_body(timestamp_delta, offset_delta, key, value, headers)
-            parts += (_varint(len(body)), body)
-            continue
-        length = len(value)
-        value_start = short[length] if length < limit else _varint(length)
-        first = short[timestamp_delta] if timestamp_delta < limit else _varint(timestamp_delta)
-        second = short[offset_delta] if offset_delta < limit else _varint(offset_delta)
-        # Attributes, the length of a key that is null, and the number of headers are a byte each.
-        length += len(value_start) + len(first) + len(second) + 2
-        if key is None:
-            length += 1
-            start = short[length] if length < limit else _varint(length)
-            parts += (start, b"\0", first, second, b"\1", value_start, value, b"\0")
-        else:
-            key_start = short[len(key)] if len(key) < limit else _varint(len(key))
-            length += len(key_start) + len(key)
-            start = short[length] if length < limit else _varint(length)
-            parts += (start, b"\0", first, second, key_start, key, value_start, value, b"\0")
+    plain = cast("list[tuple[int, int, bytes | None, bytes | None, Headers]]", records)
+    parts = kernels.plain_parts(
+        plain if isinstance(records, list) else list(plain), base_offset, base_timestamp, _varints()
+    )
+    if parts is None:
+        parts = []
+        for offset, timestamp, key, value, headers in records:
+            body = _encode_body(timestamp - base_timestamp, offset - base_offset, key, value, headers)
+            parts += (_varint(len(body)), bytes(body))
     return b"".join(parts)
+
+
+@cache
+def _varints() -> list[bytes]:
+    """All that have one or two bytes."""
+    return [_varint(value) for value in range(_TWO_BYTES_LIMIT)]
 
 
 def _encode_body(

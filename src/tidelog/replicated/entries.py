@@ -1,6 +1,7 @@
 """Record batches of internal topics: encoded from the records of a step, decoded when a shard is loaded."""
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from tidelog.errors import CorruptMessage
 from tidelog.kernels import kernels
@@ -9,10 +10,9 @@ from tidelog.protocol.record_batch import HEADER_BYTES, MAGIC, BatchHeader, crc_
 from tidelog.protocol.records import (
     SLICE_RECORDS,
     ControlType,
-    DecodedRecord,
     build_batch,
     build_end_marker,
-    decoded_slices,
+    column_slices,
     read_end_marker,
 )
 from tidelog.replicated.machine import Effects, Producer, StateMachine, StateRecord
@@ -20,6 +20,8 @@ from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 
 GZIP_FASTEST = 1
 """Compression level of gzip."""
+KeysAndValues: TypeAlias = tuple[list[bytes | None], list[bytes | None]]
+"""Of some records of a batch, in order."""
 _NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
@@ -85,25 +87,27 @@ def replay_end_marker(machine: StateMachine, header: BatchHeader, batch: Buffer)
         machine.replay_end_marker(producer, is_committed=marker.control_type is ControlType.COMMIT)
 
 
-def record_slices(header: BatchHeader, batch: Buffer) -> Iterator[list[DecodedRecord]]:
+def record_slices(header: BatchHeader, batch: Buffer) -> Iterator[KeysAndValues]:
     """Records of one batch for replay, without an object for each: loading a coordinator is mostly this."""
     if header.magic == MAGIC and not header.compression and 0 < header.record_count <= SLICE_RECORDS:
         yield _decoded_at_once(header, batch)
     else:
-        for _, decoded in decoded_slices(batch):
-            yield decoded
+        for columns in column_slices(batch):
+            yield columns.keys, columns.values
 
 
-def _decoded_at_once(header: BatchHeader, batch: Buffer) -> list[DecodedRecord]:
+def _decoded_at_once(header: BatchHeader, batch: Buffer) -> KeysAndValues:
     """The records of a short batch that is not compressed, as most are. Their timestamps are not needed."""
     data = bytes(batch)
     try:
-        found = kernels.decoded_slice(data, HEADER_BYTES, header.record_count, 0)
+        end, _, _, keys, values, _ = kernels.decoded_columns(
+            data, HEADER_BYTES, header.record_count, header.base_offset, header.last_offset_delta, 0
+        )
     except ValueError as error:
         raise CorruptMessage(str(error)) from None
-    if found[-1][0] != len(data):
-        raise CorruptMessage(f"{len(data) - found[-1][0]} bytes follow the last record of the batch")
-    return found
+    if end != len(data):
+        raise CorruptMessage(f"{len(data) - end} bytes follow the last record of the batch")
+    return keys, values
 
 
 def replay_batch(machine: StateMachine, header: BatchHeader, batch: Buffer) -> None:
@@ -113,8 +117,8 @@ def replay_batch(machine: StateMachine, header: BatchHeader, batch: Buffer) -> N
         replay_end_marker(machine, header, batch)
         return
     producer = producer_of(header)
-    for records in record_slices(header, batch):
-        for _, _, _, key, value, _ in records:
+    for keys, values in record_slices(header, batch):
+        for key, value in zip(keys, values, strict=True):
             if key is None:
                 raise CorruptMessage("a record has no key")
             machine.replay(StateRecord(key, value), producer)

@@ -7,12 +7,12 @@ has little else. Values wait for that, until a tombstone or a record of a transa
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from tidelog.errors import CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange
 from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
-from tidelog.protocol.records import DecodedRecord
 from tidelog.replicated.entries import check_crc, producer_of, record_slices, replay_end_marker
 from tidelog.replicated.machine import Producer, StateRecord
 from tidelog.replicated.shard import Shard, ShardState
@@ -174,10 +174,10 @@ class Loader:
                 await self._end_turn_if_over()
                 return
             producer = producer_of(header)
-            for records in record_slices(header, batch):
-                if producer is not None or not self._collect(shard, records):
+            for keys, values in record_slices(header, batch):
+                if producer is not None or not self._collect(shard, keys, values):
                     await self._replay_latest(shard)
-                    await self._replay_in_order(shard, records, producer)
+                    await self._replay_in_order(shard, zip(keys, values, strict=True), producer)
                 elif len(self._latest) >= MAX_LATEST_VALUES:
                     await self._replay_latest(shard)
                 await self._end_turn_if_over()
@@ -205,13 +205,12 @@ class Loader:
                 header.last_offset,
             )
 
-    def _collect(self, shard: Shard[Any], records: list[DecodedRecord]) -> bool:
+    def _collect(self, shard: Shard[Any], keys: list[bytes | None], values: list[bytes | None]) -> bool:
         """Keep the values for later. False if there is a tombstone, or no key."""
-        found = {record[3]: record[4] for record in records}
-        if None in found or None in found.values():
+        if None in keys or None in values:
             return False
-        self._latest |= found  # type: ignore[arg-type]  # checked above
-        self._count(shard, len(records))
+        self._latest.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # checked above
+        self._count(shard, len(keys))
         return True
 
     async def _replay_latest(self, shard: Shard[Any]) -> None:
@@ -224,9 +223,9 @@ class Loader:
             await self._end_turn_if_over()
 
     async def _replay_in_order(
-        self, shard: Shard[Any], records: list[DecodedRecord], producer: Producer | None
+        self, shard: Shard[Any], records: Iterable[tuple[bytes | None, bytes | None]], producer: Producer | None
     ) -> None:
-        for _, _, _, key, value, _ in records:
+        for key, value in records:
             if shard.state is not ShardState.LOADING:
                 return
             if key is None:

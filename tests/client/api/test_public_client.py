@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,27 @@ def test_a_record_is_written_and_read_with_all_its_parts(kafka: Cluster) -> None
         assert record == Record("tides", 1, 0, 1_700_000_000_000, b"Dover", b"low", (("unit", b"m"),))
 
     _run(main)
+
+
+def test_fields_of_other_types(kafka: Cluster) -> None:
+    async def main() -> None:
+        async with Producer(kafka.bootstrap_servers) as producer:
+            wrong: list[tuple[Any, dict[str, Any], str]] = [
+                ("low", {}, "value must be bytes or None, not str"),
+                (5, {}, "value must be bytes or None, not int"),
+                (b"", {"key": "Dover"}, "key must be bytes or None, not str"),
+                (b"", {"headers": [("unit", "m")]}, "header 'unit' must be bytes or None, not str"),
+                (b"", {"headers": [(b"unit", b"m")]}, "the name of a header must be str, not bytes"),
+            ]
+            for value, named, sentence in wrong:
+                with pytest.raises(TypeError, match=sentence):
+                    await producer.send("tides", value, **named)
+            headers = ((name, b"m") for name in ["unit"])
+            await producer.send("tides", bytearray(b"low"), key=memoryview(b"Dover"), headers=headers)  # type: ignore[arg-type]
+
+    _run(main)
+    (record,) = kafka.topic("tides").records()
+    assert (record.key, record.value, record.headers) == (b"Dover", b"low", (("unit", b"m"),))
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -135,6 +157,27 @@ def test_batches_have_records_of_one_partition(kafka: Cluster) -> None:
                 found += len(batch.records)
                 if found == 100:
                     break
+
+    _run(main)
+
+
+def test_ways_to_read_may_be_mixed(kafka: Cluster) -> None:
+    async def main() -> None:
+        async with Producer(kafka.bootstrap_servers) as producer:
+            for number in range(10):
+                await producer.enqueue("tides", b"%d" % number, partition=0)
+        first = TopicPartition("tides", 0)
+        async with Consumer(kafka.bootstrap_servers, {first: 2}) as consumer:
+            assert (await anext(consumer)).offset == 2
+            assert (await anext(consumer)).offset == 3
+            assert consumer.positions == {first: 4}
+            batch = await anext(consumer.batches())
+            assert consumer.positions == {first: 10}
+            assert [record.offset for record in batch.records] == list(range(4, 10))
+            assert list(batch.records[1:3]) == [batch.records[1], batch.records[2]]
+            assert batch.records[-1].value == b"9"
+            assert batch.records[0] in batch.records
+            assert await consumer.poll(timeout_s=0) == []
 
     _run(main)
 

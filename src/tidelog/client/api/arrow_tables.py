@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from tidelog.client.api.values import Record
+from tidelog.client.consumer.fetched_records import ConsumedRecords
 
 
 @cache
@@ -34,21 +34,18 @@ def schema() -> Any:
     )
 
 
-def table_of(records: list[Record]) -> Any:
-    arrow, wanted = _arrow(), schema()
-    columns: list[Any] = list(zip(*records, strict=True)) if records else [()] * len(wanted)
+def table_of(records: ConsumedRecords) -> Any:
+    arrow, wanted, columns = _arrow(), schema(), records.columns
     arrays = [
-        _array(arrow, column, field.type) if field.name != "headers" else _headers(arrow, column, field.type)
-        for column, field in zip(columns, wanted, strict=True)
+        arrow.repeat(arrow.scalar(records.topic, wanted.field("topic").type), len(records)),
+        arrow.repeat(arrow.scalar(records.partition, wanted.field("partition").type), len(records)),
+        arrow.array(columns.offsets, wanted.field("offset").type),
+        arrow.array(columns.timestamps, arrow.int64()).cast(wanted.field("timestamp").type),
+        arrow.array(columns.keys, wanted.field("key").type),
+        arrow.array(columns.values, wanted.field("value").type),
+        _headers(arrow, columns.headers, wanted.field("headers").type),
     ]
     return arrow.Table.from_arrays(arrays, schema=wanted)
-
-
-def _array(arrow: Any, column: Sequence[Any], kind: Any) -> Any:
-    """Records that were fetched together are of one partition: topic and partition are constant within each part."""
-    if column and kind in (arrow.string(), arrow.int32()) and column.count(column[0]) == len(column):
-        return arrow.repeat(arrow.scalar(column[0], kind), len(column))
-    return arrow.array(column, kind)
 
 
 def _headers(arrow: Any, column: Sequence[Any], kind: Any) -> Any:

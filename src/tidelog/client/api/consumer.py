@@ -1,10 +1,9 @@
 """Public consumer: of given partitions, of whole topics, or as a member of a group."""
 
 import asyncio
-from collections import deque
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from tidelog.client.api.arrow_tables import table_of
@@ -13,6 +12,7 @@ from tidelog.client.api.values import Record, RecordBatch
 from tidelog.client.consumer.consumer import BEGINNING, END
 from tidelog.client.consumer.consumer import Consumer as AssignedConsumer
 from tidelog.client.consumer.consumer_settings import READ_COMMITTED, READ_UNCOMMITTED, AtTime, ConsumerSettings
+from tidelog.client.consumer.fetched_records import NO_RECORDS, ConsumedRecords
 from tidelog.client.groups.group_consumer import GroupConsumer
 from tidelog.client.groups.group_member import GroupConsumerSettings
 from tidelog.client.groups.group_offsets import GroupMember
@@ -91,8 +91,9 @@ class Consumer:
         )
         self._on_revoked = on_revoked
         self._reader: AssignedConsumer | GroupConsumer | None = None
-        self._buffer: deque[Record] = deque()
-        """Records that were fetched, and not returned yet."""
+        self._last: Record | None = None
+        """The last record that was returned of a batch that is returned one by one."""
+        self._one_by_one(NO_RECORDS)
         self._commit_interval_s = found.get("auto.commit.interval.ms", None, 5000) / 1000
         self._commits_by_itself = bool(self._group) and found.get("enable.auto.commit", None, default=False)
         self._committed_at = 0.0
@@ -147,7 +148,7 @@ class Consumer:
                 await self.commit()
         finally:
             self._reader = None
-            self._buffer.clear()
+            self._one_by_one(NO_RECORDS)
             await self._stack.__aexit__(None if error is None else type(error), error, None)
 
     # ---- reading
@@ -156,27 +157,39 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Record:
-        while not self._buffer:
-            self._buffer.extend(await self._fetch(None))
-        return self._buffer.popleft()
+        while (record := next(self._unread, None)) is None:
+            self._one_by_one(await self._fetch(None))
+        self._last = record
+        return record
+
+    def _one_by_one(self, batch: ConsumedRecords) -> None:
+        """Return these records one by one."""
+        self._batch = batch
+        self._unread = iter(batch)
+        self._last = None
+
+    def _rest(self) -> ConsumedRecords:
+        """Records that were fetched, and not returned yet."""
+        if self._last is None:
+            return self._batch
+        return self._batch[bisect_right(self._batch.columns.offsets, self._last.offset) :]
+
+    async def _next_batch(self, timeout_s: float | None = None) -> ConsumedRecords:
+        rest = self._rest()
+        if not rest:
+            return await self._fetch(timeout_s)
+        self._one_by_one(NO_RECORDS)
+        return rest
 
     async def poll(self, timeout_s: float | None = None) -> list[Record]:
         """The next records, as many as are there; empty after the timeout."""
-        if not self._buffer:
-            return await self._fetch(timeout_s)
-        records = list(self._buffer)
-        self._buffer.clear()
-        return records
+        return list(await self._next_batch(timeout_s))
 
     async def batches(self) -> AsyncIterator[RecordBatch]:
         """Records in groups of one partition, as they were fetched: much cheaper than one by one."""
         while True:
-            records = await self.poll()
-            if records[0][:2] == records[-1][:2]:
-                yield RecordBatch(*records[0][:2], records)
-                continue
-            for (topic, partition), found in groupby(records, lambda record: record[:2]):
-                yield RecordBatch(topic, partition, list(found))
+            records = await self._next_batch()
+            yield RecordBatch(records.topic, records.partition, records)
 
     async def tables(self) -> AsyncIterator[Any]:
         """Records as `pyarrow.Table` with the columns topic, partition, offset, timestamp, key, value and headers.
@@ -184,15 +197,15 @@ class Consumer:
         Needs `pip install 'tidelog[arrow]'`.
         """
         while True:
-            yield table_of(await self.poll())
+            yield table_of(await self._next_batch())
 
-    async def _fetch(self, timeout_s: float | None) -> list[Record]:
+    async def _fetch(self, timeout_s: float | None) -> ConsumedRecords:
         if self._commits_by_itself:
             now = asyncio.get_running_loop().time()
             if now - self._committed_at >= self._commit_interval_s:
                 self._committed_at = now
                 await self.commit()
-        return await self._open.poll(timeout_s)
+        return await self._open.poll_batch(timeout_s)
 
     # ---- positions
 
@@ -200,8 +213,9 @@ class Consumer:
     def positions(self) -> dict[TopicPartition, int]:
         """Offset of the next record of each partition."""
         positions = dict(self._open.positions)
-        for record in reversed(self._buffer):
-            positions[TopicPartition(record.topic, record.partition)] = record.offset
+        rest = self._rest()
+        if rest:
+            positions[TopicPartition(rest.topic, rest.partition)] = rest.columns.offsets[0]
         return positions
 
     @property

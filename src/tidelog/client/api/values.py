@@ -1,6 +1,6 @@
 """Values that the public client returns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.client.consumer.fetched_records import ConsumedRecord as Record
@@ -27,7 +27,8 @@ class RecordBatch(NamedTuple):
 
     topic: str
     partition: int
-    records: list[Record]
+    records: Sequence[Record]
+    """A record is made each time it is looked at: iterate once, and make a list of those you keep."""
 
 
 class Broker(NamedTuple):

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from tidelog.client.consumer.broker_fetcher import BrokerFetcher, Position
 from tidelog.client.consumer.consumer_settings import AtTime, ConsumerSettings
-from tidelog.client.consumer.fetched_records import ConsumedRecord, FetchedBatches
+from tidelog.client.consumer.fetched_records import ConsumedRecord, ConsumedRecords, FetchedBatches
 from tidelog.client.consumer.offsets import BEGINNING, END, ends_of_epochs, list_offsets
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import Backoff, GaveUp, is_retriable
@@ -47,8 +47,8 @@ class Consumer:
         self._has_unplaced = asyncio.Event()
         self._fetched: asyncio.Queue[FetchedBatches | Exception] = asyncio.Queue(MAX_FETCHED_RESPONSES)
         self._current: FetchedBatches | None = None
-        self._slices: Iterator[list[ConsumedRecord]] = iter(())
-        self._buffer: deque[ConsumedRecord] = deque()
+        self._slices: Iterator[ConsumedRecords] = iter(())
+        self._buffer: deque[ConsumedRecords] = deque()
         """Decoded records of the current batches that are not returned yet."""
         self._reached: tuple[TopicPartition, int] | None = None
         """Position of that partition once the buffer has been returned."""
@@ -107,18 +107,29 @@ class Consumer:
     async def __anext__(self) -> ConsumedRecord:
         while not self._buffer:
             await self._fill_buffer()
-        return self._buffer.popleft()
+        first = self._buffer.popleft()
+        if len(first) > 1:
+            self._buffer.appendleft(first[1:])
+        return first[0]
 
     async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
         """The records of the next fetched batches, at most about MAX_POLL_RECORDS; empty after the timeout."""
+        return list(await self.poll_batch(timeout_s))
+
+    async def poll_batch(self, timeout_s: float | None = None) -> ConsumedRecords:
+        """Like `poll`; all records are of one partition."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while not self._buffer or (self._current is not None and len(self._buffer) < MAX_POLL_RECORDS):
+                while not self._buffer or (self._current is not None and self._buffered < MAX_POLL_RECORDS):
                     await self._fill_buffer()
-        records = list(self._buffer)
+        records = ConsumedRecords.joined(self._buffer)
         self._buffer.clear()
         self._advance_position()
         return records
+
+    @property
+    def _buffered(self) -> int:
+        return sum(map(len, self._buffer))
 
     async def _fill_buffer(self) -> None:
         """Decode the next slice of the current batches. Yields to other tasks if the slice has no visible records.
@@ -137,8 +148,8 @@ class Consumer:
             self._reached = self._current.topic_partition, self._current.next_offset
             self._current = None
         elif found:
-            self._buffer += found
-            self._reached = self._current.topic_partition, found[-1].offset + 1
+            self._buffer.append(found)
+            self._reached = self._current.topic_partition, found.columns.offsets[-1] + 1
         else:
             await asyncio.sleep(0)
 

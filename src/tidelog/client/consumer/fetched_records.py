@@ -1,13 +1,14 @@
 """Decoding of Fetch responses: visible records of a consumer, without control and aborted records."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import NamedTuple, overload
 
 from tidelog.errors import CorruptMessage
 from tidelog.protocol.messages.fetch import AbortedTransaction
 from tidelog.protocol.record_batch import BatchHeader, crc_matches, split_batches
-from tidelog.protocol.records import ControlType, Headers, are_plain, decoded_slices, read_end_marker, record_of
+from tidelog.protocol.records import ControlType, Headers, RecordColumns, column_slices, read_end_marker
 from tidelog.types import Buffer, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,67 @@ class ConsumedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+
+class ConsumedRecords(Sequence[ConsumedRecord]):
+    """Records of one partition, each made when it is looked at: objects for all of them at once would keep the garbage
+    collector busy for longer than decoding takes."""
+
+    __slots__ = ("columns", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, columns: RecordColumns) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.columns = columns
+
+    @classmethod
+    def joined(cls, slices: "Iterable[ConsumedRecords]") -> "ConsumedRecords":
+        """Of one partition."""
+        topic, partition, columns = "", 0, RecordColumns([], [], [], [], [])
+        for each in slices:
+            topic, partition = each.topic, each.partition
+            columns.extend(each.columns)
+        return cls(topic, partition, columns)
+
+    def __len__(self) -> int:
+        return len(self.columns.offsets)
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        """Like `ConsumedRecord(...)` for each row, without a call of a Python function for each."""
+        rows = zip(repeat(self.topic), repeat(self.partition), *self.columns, strict=False)
+        return map(tuple.__new__, repeat(ConsumedRecord), rows)
+
+    @overload
+    def __getitem__(self, index: int) -> ConsumedRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "ConsumedRecords": ...
+
+    def __getitem__(self, index: int | slice) -> "ConsumedRecord | ConsumedRecords":
+        if isinstance(index, slice):
+            parts = RecordColumns._make(column[index] for column in self.columns)
+            return ConsumedRecords(self.topic, self.partition, parts)
+        offsets, timestamps, keys, values, headers = self.columns
+        return ConsumedRecord(
+            self.topic,
+            self.partition,
+            offsets[index],
+            timestamps[index],
+            keys[index],
+            values[index],
+            headers[index],
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{list(self)!r}"
+
+
+NO_RECORDS = ConsumedRecords.joined(())
 
 
 class _Unreadable(Exception):
@@ -54,7 +116,7 @@ class FetchedBatches(NamedTuple):
         for found in self.slices():
             yield from found
 
-    def slices(self) -> Iterator[list[ConsumedRecord]]:
+    def slices(self) -> Iterator[ConsumedRecords]:
         """Records in slices, from `start_offset` on, without control and aborted records.
 
         A slice may be empty: between slices, the reader can yield to the event loop. A batch with a valid CRC whose
@@ -74,24 +136,15 @@ class FetchedBatches(NamedTuple):
                     error,
                 )
 
-    def _slices_of(self, header: BatchHeader, batch: memoryview) -> Iterator[list[ConsumedRecord]]:
+    def _slices_of(self, header: BatchHeader, batch: memoryview) -> Iterator[ConsumedRecords]:
         topic, partition = self.topic_partition
         if not crc_matches(batch, header):
             raise CorruptMessage(f"{self.topic_partition}: the batch at offset {header.base_offset} fails its CRC")
-        start = self.start_offset
         try:
-            for found_header, found in decoded_slices(batch):
-                if are_plain(found_header, found):
-                    # tuple.__new__ makes the same records as ConsumedRecord(...), without a Python call for each.
-                    base, new = found_header.base_offset, tuple.__new__
-                    yield [
-                        new(ConsumedRecord, (topic, partition, base + delta, timestamp, key, value, ()))
-                        for _, delta, timestamp, key, value, _ in found
-                        if base + delta >= start
-                    ]
-                else:
-                    records = [record_of(found_header, *each[1:]) for each in found]
-                    yield [ConsumedRecord(topic, partition, *each) for each in records if each.offset >= start]
+            for columns in column_slices(batch):
+                if header.base_offset < self.start_offset:
+                    columns = columns.from_offset(self.start_offset)
+                yield ConsumedRecords(topic, partition, columns)
         except CorruptMessage as error:
             raise _Unreadable(str(error)) from error
 

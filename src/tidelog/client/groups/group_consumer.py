@@ -7,6 +7,7 @@ from typing import Any
 
 from tidelog.client.consumer.consumer import ConsumedRecord, Consumer
 from tidelog.client.consumer.consumer_settings import READ_COMMITTED
+from tidelog.client.consumer.fetched_records import NO_RECORDS, ConsumedRecords
 from tidelog.client.consumer.offsets import list_offsets
 from tidelog.client.groups.classic_member import ClassicMember
 from tidelog.client.groups.consumer_member import ConsumerMember
@@ -51,7 +52,7 @@ class GroupConsumer:
         kind = ClassicMember if self._settings.is_classic else ConsumerMember
         self._membership: Membership = kind(cluster, group_id, topics, self._settings)
         self._reader: Consumer | None = None
-        self._reading: asyncio.Task[list[ConsumedRecord]] | None = None
+        self._reading: asyncio.Task[ConsumedRecords] | None = None
         self.positions: dict[TopicPartition, int] = {}
         """Next offset of each partition: after the records that `poll` returned, and after records that are never
         returned, such as transaction markers."""
@@ -81,10 +82,14 @@ class GroupConsumer:
 
     async def poll(self, timeout_s: float | None = None) -> list[ConsumedRecord]:
         """The next fetched records; empty after the timeout."""
+        return list(await self.poll_batch(timeout_s))
+
+    async def poll_batch(self, timeout_s: float | None = None) -> ConsumedRecords:
+        """Like `poll`; all records are of one partition."""
         with self._membership.polling():
             return await self._poll(timeout_s)
 
-    async def _poll(self, timeout_s: float | None) -> list[ConsumedRecord]:
+    async def _poll(self, timeout_s: float | None) -> ConsumedRecords:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
         membership = self._membership
@@ -101,11 +106,11 @@ class GroupConsumer:
             if records or (is_over and not membership.changed.is_set()):
                 return records
 
-    async def _read(self, timeout_s: float | None) -> list[ConsumedRecord]:
+    async def _read(self, timeout_s: float | None) -> ConsumedRecords:
         """Wait for records or a new assignment. Records that arrive after the timeout go to the next poll."""
         reader = self._reader
         if reader is not None and self._reading is None:
-            self._reading = asyncio.ensure_future(reader.poll())
+            self._reading = asyncio.ensure_future(reader.poll_batch())
         changed = asyncio.ensure_future(self._membership.changed.wait())
         waiting: list[asyncio.Task[Any]] = [changed] if self._reading is None else [changed, self._reading]
         try:
@@ -113,14 +118,14 @@ class GroupConsumer:
         finally:
             changed.cancel()
         if reader is None:
-            return []
+            return NO_RECORDS
         self.positions |= reader.positions
         return self._completed_records()
 
-    def _completed_records(self) -> list[ConsumedRecord]:
+    def _completed_records(self) -> ConsumedRecords:
         reading = self._reading
         if reading is None or not reading.done():
-            return []
+            return NO_RECORDS
         self._reading = None
         return reading.result()
 

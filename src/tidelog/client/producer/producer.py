@@ -3,7 +3,7 @@
 from tidelog.client.producer.partition_writer import PartitionWriter
 from tidelog.client.producer.partition_writers import NoSuchPartition, PartitionWriters
 from tidelog.client.producer.partitioner import StickyPartitions, partition_of_key
-from tidelog.client.producer.producer_batch import Acknowledgement, Delivery, record_bytes
+from tidelog.client.producer.producer_batch import Acknowledgement, Delivery, checked_fields, record_bytes
 from tidelog.client.producer.producer_identity import ProducerIdSource
 from tidelog.client.producer.producer_settings import ProducerSettings
 from tidelog.client.routing.cluster import Cluster
@@ -77,6 +77,8 @@ class Producer:
         found = self._cluster.metadata.topics.get(topic)
         if found is None:
             found = await writers.find_topic(topic)
+        if headers or type(value) is not bytes or key is not None:
+            key, value, headers = checked_fields(key, value, headers)
         is_sticky = key is None and partition is None
         if is_sticky and found is self._sticky_topic and self._sticky_writer is not None:
             writer = self._sticky_writer

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, NamedTuple
 
 from tidelog.protocol.compression import Codec
@@ -169,6 +169,25 @@ class Delivery:
         if written.log_append_time_ms != NO_TIMESTAMP:
             timestamp = written.log_append_time_ms
         return Acknowledgement(*self._batch.topic_partition, offset, timestamp)
+
+
+def checked_fields(
+    key: Buffer | None, value: Buffer | None, headers: Iterable[tuple[str, Buffer | None]]
+) -> tuple[bytes | None, bytes | None, Headers]:
+    """Fields of a record as they are encoded later, when nobody could be told of a mistake. Raises TypeError."""
+    named = tuple((name, _bytes(f"header {name!r}", content)) for name, content in headers)
+    for name, _ in named:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
+    return _bytes("key", key), _bytes("value", value), named
+
+
+def _bytes(what: str, content: Buffer | None) -> bytes | None:
+    if content is None or type(content) is bytes:
+        return content
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise TypeError(f"{what} must be bytes or None, not {type(content).__name__}")
+    return bytes(content)
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
