@@ -200,6 +200,12 @@ def test_text_says_which_log_directory_is_offline_and_why() -> None:
     assert second["offline_log_dirs"] == {"/data/two": "[Errno 5] Input/output error"}
 
 
+def test_a_full_disk_needs_room_and_no_repair() -> None:
+    for reason in ("[Errno 28] No space left on device: '/data/two/x'", "[Errno 122] Disk quota exceeded"):
+        view = cluster_of(partition(0))._replace(offline_directories={2: {"/data/two": reason}})
+        assert as_text(view)[6].endswith("Make room on the disk, then restart broker 2")
+
+
 def test_json_has_lag_and_reason_of_each_replica() -> None:
     text = json.dumps(as_json(cluster_of(partition(1, in_sync=(1, 2), lag=5))))
     (found,) = json.loads(text)["partitions"]

@@ -41,8 +41,8 @@ def add_command_config_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--command-config",
         metavar="FILE",
-        help="client.properties with TLS, user and password (default: that of the profile or of the cluster that"
-        " `tidelog up` made, else $TIDELOG_CLIENT_CONFIG)",
+        help="client.properties with TLS, user and password, and bootstrap.servers unless --bootstrap or --profile is"
+        " given (default: that of the profile or of the cluster that `tidelog up` made, else $TIDELOG_CLIENT_CONFIG)",
     )
 
 
@@ -167,12 +167,13 @@ async def _run_command(command: str, work: Work, options: argparse.Namespace) ->
     from tidelog.runtime.randomness import SystemRandomness
 
     try:
-        chosen = choose_cluster(options.bootstrap, options.profile)
+        options.command_config = getattr(options, "command_config", None)
+        chosen = choose_cluster(options.bootstrap, options.profile, command_config=options.command_config)
     except NoCluster as reason:
         return print_error(command, str(reason))
     try:
         bootstrap = parse_bootstrap(chosen.bootstrap)
-        options.command_config = getattr(options, "command_config", None) or chosen.command_config
+        options.command_config = options.command_config or chosen.command_config
         network = command_network(options.command_config)
         async with Cluster(network, bootstrap, SystemRandomness()) as cluster:
             await _find(cluster, bootstrap, chosen.hint)

@@ -162,7 +162,7 @@ async def _run_with_login(options: argparse.Namespace) -> int:
         server = _console_server()
         from tidelog.console.login import login_settings
 
-        chosen = choose_cluster(options.bootstrap, options.profile)
+        chosen = choose_cluster(options.bootstrap, options.profile, command_config=options.command_config)
         path = options.command_config or chosen.command_config
         security = load_client_security(path) if path else default_client_security()
         settings = login_settings(parse_bootstrap(chosen.bootstrap), security)

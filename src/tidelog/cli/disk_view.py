@@ -5,6 +5,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tidelog.cli.disk_remedy import disk_remedy
 from tidelog.client.network.connection import ConnectionLost
 from tidelog.errors import NO_ERROR, KafkaError
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsResponse, DescribeLogDirsResult
@@ -112,8 +113,8 @@ def as_text(view: DisksView) -> list[str]:
     titles = ["BROKER", "DIRECTORY", "STATE", "SIZE", "FREE", "PARTITIONS", "FUTURE LOGS"]
     lines = table(titles, rows)
     lines += [
-        f"broker {each.broker_id}: {each.path} is offline: {each.offline_reason}. Repair the disk, then restart the"
-        " broker"
+        f"broker {each.broker_id}: {each.path} is offline: {each.offline_reason}."
+        f" {disk_remedy(each.offline_reason).capitalize()}, then restart the broker"
         for each in view.directories
         if each.offline_reason is not None
     ]

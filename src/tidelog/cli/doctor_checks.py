@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from tidelog.cli.disk_remedy import disk_remedy
 from tidelog.cli.disk_view import DisksView
 from tidelog.cli.local_cluster.report import GONE, STATE_TEXTS
 from tidelog.cli.local_cluster.view import BrokerState, ClusterView, PartitionView, is_internal
@@ -240,7 +241,8 @@ def _disks(facts: ClusterFacts) -> Iterator[Finding]:
     for broker_id, offline in sorted(facts.view.offline_directories.items()):
         for path, reason in sorted(offline.items()):
             sentence = f"{path} is offline: {reason or 'reason unknown'}"
-            yield Finding(Severity.ERROR, f"broker {broker_id}", sentence, "repair the disk, then restart the broker")
+            remedy = f"{disk_remedy(reason)}, then restart the broker"
+            yield Finding(Severity.ERROR, f"broker {broker_id}", sentence, remedy)
     for each in facts.disks.directories if facts.disks is not None else ():
         if each.total_bytes and each.free_bytes is not None and each.offline_reason is None:
             found = _space(f"broker {each.broker_id}, {each.path}", each.total_bytes, each.free_bytes)

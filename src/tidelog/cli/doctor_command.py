@@ -159,7 +159,7 @@ class _Place(NamedTuple):
 def _place(options: argparse.Namespace) -> _Place:
     directory = options.data
     if directory is None:
-        chosen = choose_cluster(options.bootstrap, options.profile)
+        chosen = choose_cluster(options.bootstrap, options.profile, command_config=options.command_config)
         directory = chosen.data_directory
         if directory is None:
             try:

@@ -155,7 +155,7 @@ async def consume(cluster: Cluster, options: argparse.Namespace) -> None:
         async with Consumer(cluster) as consumer:
             await consumer.assign(dict.fromkeys(partitions, BEGINNING))
             while progress.records < options.records:
-                records = await consumer.poll(options.timeout)
+                records = (await consumer.poll(options.timeout))[: options.records - progress.records]
                 if not records:
                     return
                 progress.add(len(records), sum(len(each.value or b"") + len(each.key or b"") for each in records))

@@ -116,15 +116,20 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     return security
 
 
-def load_client_security(path: str) -> ClientSecurity:
-    """From a properties file. Raises BadClientSettings."""
+def load_client_properties(path: str) -> dict[str, str]:
+    """Settings of a properties file, those of other clients included. Raises BadClientSettings."""
     try:
         with open(path, encoding="utf-8") as file:
-            properties = {each.key: each.value for each in parse_properties(file.read())}
+            return {each.key: each.value for each in parse_properties(file.read())}
     except OSError as error:
         raise BadClientSettings(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadClientSettings(f"{path} is not a text file in UTF-8") from error
+
+
+def load_client_security(path: str) -> ClientSecurity:
+    """From a properties file. Raises BadClientSettings."""
+    properties = load_client_properties(path)
     try:
         return client_security(properties)
     except BadClientSettings as error:

@@ -1,5 +1,8 @@
 """Choice of the cluster of a command: a given address, else a profile, else TIDELOG_BOOTSTRAP, else the cluster of the
 data directory. There is no further default: a command never connects to a cluster that nobody named.
+
+A file with client settings may name a cluster, too (`bootstrap.servers`): one that was given comes before the profile
+in use, the one of TIDELOG_CLIENT_CONFIG after TIDELOG_BOOTSTRAP.
 """
 
 import json
@@ -8,10 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.config.client import CLIENT_CONFIG_VARIABLE, BadClientSettings, load_client_properties
 from tidelog.runtime.profiles import BadProfiles, load_profiles
 from tidelog.runtime.user_directories import data_home
 
 BOOTSTRAP_VARIABLE = "TIDELOG_BOOTSTRAP"
+BOOTSTRAP_SETTING = "bootstrap.servers"
 DATA_VARIABLE = "TIDELOG_DATA"
 LOCAL_HOST = "127.0.0.1"
 PLAN_FILE = "cluster.json"
@@ -40,6 +45,7 @@ def choose_cluster(
     profile: str | None = None,
     environment: Mapping[str, str] = os.environ,
     *,
+    command_config: str | None = None,
     option: str = "--bootstrap",
 ) -> ClusterChoice:
     """Raises NoCluster. `option` is what the caller calls an address that was given."""
@@ -47,13 +53,32 @@ def choose_cluster(
         if not bootstrap.strip():
             raise NoCluster(f"{option} is empty; expected HOST:PORT, or leave it out")
         return ClusterChoice(bootstrap, option, _another(f"{option} HOST:PORT"))
-    if profile is not None or (profile := _current_profile(environment)) is not None:
+    if profile is not None:
         return _of_profile(profile, environment)
+    if command_config is not None and (named := _of_file(command_config)) is not None:
+        return named
+    if (current := _current_profile(environment)) is not None:
+        return _of_profile(current, environment)
     if (found := environment.get(BOOTSTRAP_VARIABLE)) is not None:
         if not found.strip():
             raise NoCluster(f"{BOOTSTRAP_VARIABLE} is empty; set it to HOST:PORT, or unset it")
         return ClusterChoice(found, BOOTSTRAP_VARIABLE, _another(f"{BOOTSTRAP_VARIABLE}=HOST:PORT"))
-    return _of_data_directory(environment, option)
+    file = environment.get(CLIENT_CONFIG_VARIABLE)
+    return (file and _of_file(file)) or _of_data_directory(environment, option)
+
+
+def _of_file(path: str) -> ClusterChoice | None:
+    """The cluster that a file with client settings names, if it does."""
+    try:
+        found = load_client_properties(path).get(BOOTSTRAP_SETTING)
+    except BadClientSettings as error:
+        raise NoCluster(str(error)) from None
+    if found is None:
+        return None
+    origin = f"{BOOTSTRAP_SETTING} in {path}"
+    if not found.strip():
+        raise NoCluster(f"{origin} is empty; expected HOST:PORT, or leave it out")
+    return ClusterChoice(found, origin, f"{origin} names this cluster", path)
 
 
 def _another(form: str) -> str:

@@ -69,7 +69,7 @@ All of these, and storage settings, have random sources of their own, so that ad
 draws of existing seeds.
 """
 DISKS_SOURCE, THROTTLES_SOURCE, STORAGE_SOURCE = 36, 48, 15
-"""Numbers of random sources. With the first two, most seeds that find known mistakes draw no disk moves and throttles."""
+"""Numbers of random sources. With the first two, most seeds that find known mistakes draw neither of them."""
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
 """Each kind of work is in one run of this many; the seed chooses the number. Runs have few or many kinds of work."""

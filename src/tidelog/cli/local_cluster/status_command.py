@@ -57,11 +57,11 @@ def status(options: argparse.Namespace) -> int:
 
 def _place(options: argparse.Namespace) -> Place:
     if options.data is not None:
-        return _local(options.data)
+        return _local(options.data, options.command_config)
     try:
-        chosen = choose_cluster(options.bootstrap, options.profile)
+        chosen = choose_cluster(options.bootstrap, options.profile, command_config=options.command_config)
         if chosen.data_directory is not None:
-            return _local(chosen.data_directory)
+            return _local(chosen.data_directory, options.command_config)
         bootstrap = parse_bootstrap(chosen.bootstrap)
     except NoCluster as reason:
         raise CommandError(str(reason)) from None
@@ -77,14 +77,14 @@ def _place(options: argparse.Namespace) -> Place:
     )
 
 
-def _local(path: str) -> Place:
+def _local(path: str, command_config: str | None) -> Place:
     data = DataDirectory(path)
     plan = data.require_plan()
     return Place(
         lambda queries: inspect_local_cluster(queries, data, plan),
         lambda broker_id: f"Start it: `{hint(data, f'start {broker_id}')}`",
         None,
-        data.command_config,
+        command_config or data.command_config,
     )
 
 

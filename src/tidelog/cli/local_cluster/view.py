@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from tidelog.cli.disk_remedy import disk_remedy
 from tidelog.cluster.topic_names import is_internal as is_internal
 from tidelog.terminal.tables import table
 from tidelog.types import BrokerId, TopicPartition
@@ -228,8 +229,8 @@ def _offline_directory_lines(view: ClusterView, columns: int) -> list[str]:
         for broker_id, offline in sorted(view.offline_directories.items())
         for path, reason in sorted(offline.items())
         for line in _wrapped(
-            f"broker {broker_id}: log directory {path} is offline: {reason or 'reason unknown'}. Repair the disk, then"
-            f" restart broker {broker_id}",
+            f"broker {broker_id}: log directory {path} is offline: {reason or 'reason unknown'}."
+            f" {disk_remedy(reason).capitalize()}, then restart broker {broker_id}",
             columns,
         )
     ]
