@@ -1,10 +1,12 @@
-"""Build hook: compiles the record kernels with mypyc where a C compiler is there. No failure here fails a build.
+"""Build hooks: compile the record kernels with mypyc where a C compiler is there, and make the README of packages. No
+failure of the compiler fails a build.
 
-`python hatch_build.py` compiles them in place, for a checkout.
+`python hatch_build.py` compiles the kernels in place, for a checkout.
 """
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,8 +17,9 @@ from typing import Any
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+    from hatchling.metadata.plugin.interface import MetadataHookInterface
 except ImportError:  # run by hand
-    BuildHookInterface = object
+    BuildHookInterface = MetadataHookInterface = object
 
 REQUIREMENTS = ["mypy>=2.4,<3", "setuptools>=65"]
 SOURCE = Path("src/tidelog/kernels/records.py")
@@ -108,6 +111,28 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[misc]
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if self.target_name == "wheel":
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+class ReadmeHook(MetadataHookInterface):  # type: ignore[misc]
+    """README of the package."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": without_relative_links(text)}
+
+
+def without_relative_links(text: str) -> str:
+    """Package indexes resolve no relative links, and the project has no public address that would make them absolute:
+    pages are named by their path in the source distribution, and pictures left out."""
+    text = re.sub(r"!\[[^]]*\]\((?!https?:)[^)]*\)\n*", "", text)
+    return re.sub(r"\[([^]]*)\]\((?!https?:|#)([^)]*)\)", _named_page, text)
+
+
+def _named_page(link: re.Match[str]) -> str:
+    text, path = link.groups()
+    return text if text == path else f"{text} (`{path}`)"
 
 
 def main() -> int:
