@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from demo.events import Event, Shop
+from demo.patience import patience_s
 from tidelog.client.network.bootstrap import parse_bootstrap
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp
@@ -22,6 +23,9 @@ from tidelog.runtime.socket_network import SocketNetwork
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 TICK_S = 0.02
 END_LIMIT_S = 60.0
+MAX_BURST = 200
+"""Orders of one tick."""
+MAX_UNACKNOWLEDGED = 5_000
 
 Deliveries: TypeAlias = "asyncio.Queue[tuple[Event, Delivery] | None]"
 """Of one partition; None ends them."""
@@ -63,9 +67,10 @@ class Writer:
     def finish(self) -> None:
         """Waits until all that was written is acknowledged; raises WritingFailed."""
         self.request_end()
-        self._thread.join(END_LIMIT_S)
+        limit_s = patience_s(END_LIMIT_S)
+        self._thread.join(limit_s)
         if self._thread.is_alive():
-            raise WritingFailed(f"not all orders were acknowledged within {END_LIMIT_S:.0f} s")
+            raise WritingFailed(f"not all orders were acknowledged within {limit_s:.0f} s")
         self.raise_failure()
         if not self._is_complete:
             raise WritingFailed("the shop broke down")
@@ -99,12 +104,18 @@ class Writer:
         began_s, written = time.monotonic(), 0
         while not self._is_ended.is_set():
             due = int((time.monotonic() - began_s) * self._events_per_second)
+            if due - written > MAX_BURST:
+                # A busy machine: fewer orders a second, instead of a backlog that leaves no time for acknowledgements.
+                due = written + MAX_BURST
+                began_s = time.monotonic() - due / self._events_per_second
             for _ in range(due - written):
                 event = self._shop.next_event(time.time())
                 delivery = await producer.enqueue(self._topic, event.value, key=event.key)
                 under_way[partition_of_key(event.key, self._partitions)].put_nowait((event, delivery))
             written = due
             await asyncio.sleep(TICK_S)
+            while written - self.acknowledged > MAX_UNACKNOWLEDGED and not self._is_ended.is_set():
+                await asyncio.sleep(TICK_S)
 
     async def _follow(self, partition: int, deliveries: "Deliveries") -> None:
         """A partition acknowledges in the order of writing."""

@@ -28,6 +28,7 @@ MAX_ARGUMENTS = 8
 EXCEPTIONS = {
     "kernels/records.py": "compiled loops: a call in them costs more than the length of the file",
     "kernels/records.py RecordCheck.advance": "one loop without calls is what makes it fast",
+    "kernels/records.py decoded_columns": "one compiled loop over all records of a batch",
     "kernels/records.py plain_records": "one loop without calls is what makes it fast",
     "runtime/memory_disk.py": "the fault model of a disk: what a crash keeps depends on every kind of write",
     "runtime/memory_disk.py MemoryDisk": "the 16 methods of `Disk`, and the faults that tests inject",

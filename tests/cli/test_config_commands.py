@@ -93,6 +93,8 @@ def test_what_is_no_setting_cannot_be_unset(cli: CommandLine) -> None:
         listed = f"`tidelog config get {kind} {name} --all` lists all settings"
         assert said == f"{kind} {name} has no setting retention.mss; {listed}"
     assert cli.rejection("config", "unset", "topic", "absent", "retention.ms").startswith("topic absent does not exist")
+    said = cli.rejection("topic", "alter", "misspelt", "--unset", "retention.mss", "--partitions", "9")
+    assert said.startswith("topic misspelt has no setting retention.mss")
 
 
 def test_topic_grows_and_nothing_happens_if_one_part_is_wrong(cli: CommandLine) -> None:

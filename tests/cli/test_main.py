@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.process import tidelog
 from tidelog import __version__
+from tidelog.__main__ import run
 from tidelog.cli import broker_process
 from tidelog.cli.command_tree import command_tree
 from tidelog.cli.main import full_parser, main
@@ -205,3 +206,14 @@ def test_a_collection_of_young_objects_looks_at_a_bounded_number_of_them() -> No
 def test_addresses_can_be_pasted_also_for_ipv6() -> None:
     assert host_and_port("127.0.0.1", 9092) == "127.0.0.1:9092"
     assert host_and_port("::1", 9092) == "[::1]:9092"
+
+
+def test_interrupt_during_imports_leaves_no_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == "tidelog.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "tidelog.cli.main", raising=False)
+    assert run() == 130

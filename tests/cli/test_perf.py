@@ -56,6 +56,12 @@ def test_writing_and_reading_are_measured(cli: CommandLine) -> None:
     assert "nowhere does not exist" in cli.rejection("perf", "consume", "nowhere")
 
 
+def test_a_record_that_is_too_large_is_one_sentence(cli: CommandLine) -> None:
+    said = cli.rejection("perf", "produce", "large", "--records", "3", "--size", "2000000")
+    assert "is too large" in said
+    assert "never retrieved" not in said
+
+
 def test_round_trips_are_measured(cli: CommandLine) -> None:
     found = json.loads(cli.good("perf", "latency", "trips", "--records", "20", "--rate", "1000", "--json"))
     assert found["records"] == 20

@@ -48,7 +48,7 @@ def test_changes_of_profiles_in_json() -> None:
     assert json.loads(good("profile", "use", "prod", "--json")) == {"is_used": "prod"}
     asked = tidelog("status")
     assert asked.returncode == 2
-    assert f"no broker answers at {NOBODY}; profile prod names this cluster" in asked.stderr
+    assert f"no broker answers at {NOBODY} (Connection refused); profile prod names this cluster" in asked.stderr
     assert json.loads(good("profile", "remove", "prod", "--json")) == {"removed": "prod"}
 
 

@@ -45,6 +45,7 @@ def test_fields_of_a_record() -> None:
         ('{"value": 1, "ky": 2}', "unknown field 'ky'; fields are key"),
         ('{"value": 1, "partition": -1}', "has partition -1"),
         ('{"value": 1, "timestamp": "soon"}', "has timestamp 'soon'"),
+        ('{"value": 1, "timestamp": 9223372036854775808}', "expected a number from 0 to 9223372036854775807"),
         ('{"value": 1, "headers": 5}', "has headers that are neither"),
         ('{"value_base64": "!"}', "is not base64"),
     ],
@@ -64,6 +65,7 @@ def test_times_and_durations() -> None:
     assert time_option("now") == NOW
     assert duration_option("10m") == 600_000
     assert duration_option("1h30m") == 5_400_000
+    assert duration_option("9" * 400 + "d") == 10**15
     for wrong in ("10", "m", "10 m", "tomorrow"):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a duration"):
             duration_option(wrong)

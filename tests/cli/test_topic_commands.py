@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -240,20 +241,50 @@ def test_mistake_in_a_flag_is_refused_before_anybody_is_asked(arguments: list[st
     assert "invalid int value" not in ended.stderr
 
 
-def test_metrics_port_is_recognised() -> None:
+def answered_with(data: bytes, *command: str) -> "tuple[str, subprocess.CompletedProcess[str]]":
+    """The command, and a server that answers every connection with these bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
 
         def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(1024)
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(1024)
+                        connection.sendall(data)
 
         answering = threading.Thread(target=answer)
         answering.start()
-        ended = tidelog("topic", "list", "--bootstrap", address)
+        ended = tidelog(*command, "--bootstrap", address)
+        server.shutdown(socket.SHUT_RDWR)
         answering.join()
+    return address, ended
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x46", "a TLS listener answers there; set security.protocol=SSL, or SASL_SSL"),
+        (b"SSH-2.0-OpenSSH_9\r\n", "perhaps what answers there does not speak Kafka's protocol"),
+    ],
+)
+def test_servers_of_other_protocols(data: bytes, said: str) -> None:
+    for command in (["topic", "list"], ["status"], ["doctor"]):
+        _, ended = answered_with(data, *command)
+        assert ended.returncode in (1, 2)
+        assert said in (ended.stdout if command == ["doctor"] else ended.stderr)
+
+
+def test_numbers_that_the_protocol_cannot_hold_are_refused() -> None:
+    for number, said in ((str(2**31), "at most 2147483647"), ("9" * 5000, "at least 1")):
+        ended = tidelog("topic", "create", "t", "--partitions", number)
+        assert ended.returncode == 2
+        assert f"argument --partitions: expected a number of {said}, found" in ended.stderr
+
+
+def test_metrics_port_is_recognised() -> None:
+    address, ended = answered_with(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "topic", "list")
     assert ended.returncode == 1
     assert ended.stderr == (
         f"tidelog topic list: no broker answers at {address} (the connection to {address} is closed: an HTTP server"

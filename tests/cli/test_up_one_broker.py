@@ -279,7 +279,7 @@ def test_nothing_there_and_nothing_running_are_refused(cluster: LocalCluster) ->
 def test_nobody_at_the_bootstrap_address_is_refused(cluster: LocalCluster) -> None:
     asked = tidelog("status", "--bootstrap", cluster.bootstrap)
     hint = "start a cluster with `tidelog up`, or give the address of yours with --bootstrap HOST:PORT"
-    sentence = f"tidelog status: no broker answers at {cluster.bootstrap}; {hint}\n"
+    sentence = f"tidelog status: no broker answers at {cluster.bootstrap} (Connection refused); {hint}\n"
     assert (asked.returncode, asked.stderr, asked.stdout) == (2, sentence, ""), "nothing can be written there"
     in_json = tidelog("status", "--json", "--bootstrap", cluster.bootstrap)
     assert (in_json.returncode, json.loads(in_json.stdout)["health"]) == (2, "not_writable")

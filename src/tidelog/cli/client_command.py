@@ -15,11 +15,23 @@ from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
     from tidelog.client.network.bootstrap import Address
+    from tidelog.client.network.in_flight import ConnectionLost
     from tidelog.client.routing.cluster import Cluster
     from tidelog.runtime.network import Network
 
 CLIENT_CONFIG_VARIABLE = "TIDELOG_CLIENT_CONFIG"
 MAX_FRAME_BYTES = 256 * 1024 * 1024
+MAX_COUNT = 2**31 - 1
+MAX_NUMBER = 2**63 - 1
+"""What a count and an id may be in Kafka's protocol."""
+MAX_DIGITS = 1000
+GUESSES = {
+    "frame of": "perhaps what answers there does not speak Kafka's protocol",
+    "reset by peer": "perhaps it is a TLS port, which needs security.protocol=SSL in the file of --command-config",
+    "[SSL: UNEXPECTED_EOF": "perhaps it is a port without TLS",
+    "[SSL: WRONG_VERSION_NUMBER": "perhaps it is a port without TLS",
+}
+"""What a failure to connect usually means, by a part of its text."""
 
 
 def no_such_topic(topic: str) -> CommandError:
@@ -90,14 +102,19 @@ def settings_option(text: str) -> tuple[str, str]:
 
 
 def count_option(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, found {text!r}")
-    return int(text)
+    return _number(text, 1, MAX_COUNT)
 
 
 def number_option(text: str) -> int:
-    if not text.isascii() or not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number of at least 0, found {text!r}")
+    return _number(text, 0, MAX_NUMBER)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    if not is_number or int(text) < least:
+        raise argparse.ArgumentTypeError(f"expected a number of at least {least}, found {text!r}")
+    if int(text) > most:
+        raise argparse.ArgumentTypeError(f"expected a number of at most {most}, found {text!r}")
     return int(text)
 
 
@@ -212,9 +229,30 @@ async def _find(cluster: "Cluster", bootstrap: "list[Address]", hint: str) -> No
         raise CommandError(f"{failed}; see --command-config and ${CLIENT_CONFIG_VARIABLE}") from failed
     except ConnectionLost as lost:
         where = ", ".join(map(str, bootstrap))
-        reasons = dict.fromkeys(_without_address(each, bootstrap) for each in str(lost).split("; "))
-        reason = next(iter(reasons)) if len(reasons) == 1 else str(lost)
-        raise CommandError(f"no broker answers at {where} ({reason}); {hint}") from lost
+        raise CommandError(f"no broker answers at {where} ({_reason(lost, bootstrap)}); {hint}") from lost
+
+
+async def reason_of_silence(command_config: str | None, bootstrap: "list[Address]") -> str:
+    """Why no broker answers there, for commands that have asked in another way."""
+    from tidelog.client.network.in_flight import ConnectionLost
+    from tidelog.client.routing.cluster import Cluster
+    from tidelog.errors import KafkaError
+    from tidelog.runtime.randomness import SystemRandomness
+
+    try:
+        async with Cluster(command_network(command_config), bootstrap, SystemRandomness()) as cluster:
+            await cluster.refresh()
+    except ConnectionLost as lost:
+        return _reason(lost, bootstrap)
+    except KafkaError as error:
+        return str(error)
+    return "it answers now"
+
+
+def _reason(lost: "ConnectionLost", bootstrap: "list[Address]") -> str:
+    reasons = dict.fromkeys(_without_address(each, bootstrap) for each in str(lost).split("; "))
+    reason = next(iter(reasons)) if len(reasons) == 1 else str(lost)
+    return next((f"{reason}; {guess}" for sign, guess in GUESSES.items() if sign in reason), reason)
 
 
 def _without_address(reason: str, bootstrap: "list[Address]") -> str:

@@ -29,7 +29,7 @@ def resource_of(kind: str, name: str) -> Resource:
 
 async def get(cluster: Cluster, options: argparse.Namespace) -> None:
     resource = await _existing(cluster, resource_of(options.kind, options.name))
-    entries = await _entries(cluster, resource, options.keys)
+    entries = await known_entries(cluster, resource, options.keys)
     shown = [each for each in entries if options.keys or options.all_settings or is_set(each)]
     if options.json:
         print(json.dumps(settings_json(shown)))
@@ -41,7 +41,9 @@ async def get(cluster: Cluster, options: argparse.Namespace) -> None:
         print(f"all settings of {resource_text(resource)} are at their defaults; --all lists them")
 
 
-async def _entries(cluster: Cluster, resource: Resource, keys: Sequence[str]) -> list[DescribeConfigsResourceResult]:
+async def known_entries(
+    cluster: Cluster, resource: Resource, keys: Sequence[str]
+) -> list[DescribeConfigsResourceResult]:
     """All keys must be names of settings: a broker ignores other ones without a word."""
     try:
         entries = await ConfigAdmin(cluster).describe(resource, keys)
@@ -60,7 +62,7 @@ async def set_(cluster: Cluster, options: argparse.Namespace) -> None:
 
 async def unset(cluster: Cluster, options: argparse.Namespace) -> None:
     resource = await _existing(cluster, resource_of(options.kind, options.name))
-    await _entries(cluster, resource, options.keys)
+    await known_entries(cluster, resource, options.keys)
     await _change(cluster, options, (), options.keys)
 
 

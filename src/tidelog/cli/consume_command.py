@@ -31,7 +31,7 @@ async def consume(cluster: Cluster, options: argparse.Namespace) -> None:
     _reject_contradictions(options)
     now_ms = time.time_ns() // 1_000_000
     if options.since is not None:
-        options.from_ms = now_ms - options.since
+        options.from_ms = max(now_ms - options.since, 0)
     for name in ("from_ms", "until_ms"):
         if getattr(options, name) == NOW:
             setattr(options, name, now_ms)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.cli.client_command import command_network
+from tidelog.cli.client_command import command_network, reason_of_silence
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.disk_view import DisksView, disks_of
 from tidelog.cli.doctor_checks import (
@@ -180,7 +180,8 @@ async def _cluster(options: argparse.Namespace) -> list[Finding]:
     if view.cluster_id is None:
         remedy = "`tidelog up` starts it" if place.data else "check the address, the login, and that the brokers run"
         where = ", ".join(map(str, place.bootstrap))
-        return [Finding(Severity.ERROR, "cluster", f"no broker answers at {where}", remedy)]
+        reason = await reason_of_silence(place.command_config, place.bootstrap)
+        return [Finding(Severity.ERROR, "cluster", f"no broker answers at {where} ({reason})", remedy)]
     async with Cluster(command_network(place.command_config), place.bootstrap, SystemRandomness()) as cluster:
         facts = ClusterFacts(
             view,

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from tidelog.cli.client_command import cancel_on_interrupt, no_such_topic, note
 from tidelog.cli.command_error import CommandError
@@ -14,9 +14,11 @@ from tidelog.cli.produce_command import Pace
 from tidelog.client.admin.admin import Admin
 from tidelog.client.consumer.consumer import Consumer
 from tidelog.client.consumer.offsets import BEGINNING, END
+from tidelog.client.network.in_flight import ConnectionLost
+from tidelog.client.network.retries import GaveUp
 from tidelog.client.producer.producer import Producer, ProducerSettings
 from tidelog.client.routing.cluster import Cluster
-from tidelog.errors import UnknownTopicOrPartition
+from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.protocol.compression import Codec
 from tidelog.runtime.clock import SystemClock
 from tidelog.terminal.plurals import plural
@@ -131,8 +133,9 @@ async def _write(
     value = cluster.randomness.bytes(options.size)
 
     async def measure(delivery: "Awaitable[object]", began_at: float) -> None:
-        await delivery
-        progress.measured(now() - began_at)
+        with suppress(KafkaError, ConnectionLost, GaveUp):  # raised by `raise_failure` and `flush`
+            await delivery
+            progress.measured(now() - began_at)
 
     for number in range(options.records):
         if pace is not None and (wait_s := pace.wait_s(now())) > 0:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tidelog.protocol.records import Headers
 
 BYTES_FIELDS = ("key", "value")
+MAX_NUMBER = 2**63 - 1
 IGNORED = ("topic", "offset")
 """Fields that `tidelog consume --json` prints, so that its output can be produced again."""
 FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp")
@@ -79,8 +80,8 @@ def _whole_number(found: Mapping[str, object], name: str) -> int | None:
     value = found.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadRecord(f"has {name} {value!r}; expected a number of at least 0")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_NUMBER:
+        raise BadRecord(f"has {name} {value!r}; expected a number from 0 to {MAX_NUMBER}")
     return value
 
 

@@ -9,6 +9,8 @@ from datetime import datetime
 NOW = -1
 """The moment at which the command runs."""
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+MAX_DURATION_MS = 1e15
+"""Since long before the first computer."""
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|m|h|d)")
 
 
@@ -29,4 +31,4 @@ def duration_option(text: str) -> int:
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise argparse.ArgumentTypeError(f"expected a duration such as 30s, 10m, 2h or 1d, found {text!r}")
-    return int(sum(float(number) * UNITS_MS[unit] for number, unit in parts))
+    return int(min(sum(float(number) * UNITS_MS[unit] for number, unit in parts), MAX_DURATION_MS))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tidelog.cli.client_command import no_such_topic
 from tidelog.cli.command_error import CommandError
-from tidelog.cli.config_commands import reject_duplicates
+from tidelog.cli.config_commands import known_entries, reject_duplicates
 from tidelog.cli.config_view import is_set, settings_json, settings_lines
 from tidelog.client.admin.admin import Admin
 from tidelog.client.admin.config_admin import ConfigAdmin, Resource, ResourceKind
@@ -114,6 +114,8 @@ async def alter(cluster: Cluster, options: argparse.Namespace) -> None:
     topic = await _find_topic(cluster, options.topic)
     resource, admin = Resource(ResourceKind.TOPIC, topic.name), ConfigAdmin(cluster)
     _reject_fewer(topic, options.partitions)
+    if options.unset:
+        await known_entries(cluster, resource, options.unset)
     if options.partitions:
         await create_partitions(cluster, topic.name, options.partitions, validate_only=True)
     if options.settings or options.unset:

@@ -117,6 +117,8 @@ async def _stop_on_failure(
     finally:
         waiting.cancel()
         asked.cancel()
+        # The brokers that were stopped may have made it fail meanwhile.
+        await asyncio.gather(waiting, asked, return_exceptions=True)
 
 
 async def stop_brokers(

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from tidelog.cli.client_command import reason_of_silence
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.broker_queries import BrokerQueries
 from tidelog.cli.local_cluster.data_directory import DataDirectory
@@ -47,7 +48,8 @@ def status(options: argparse.Namespace) -> int:
     view = asyncio.run(_inspect_once(place))
     health = health_of(view)
     if place.address is not None and view.cluster_id is None and not options.json:
-        print(f"tidelog status: no broker answers at {place.address}; {place.hint}", file=sys.stderr)
+        reason = asyncio.run(reason_of_silence(place.command_config, parse_bootstrap(place.address)))
+        print(f"tidelog status: no broker answers at {place.address} ({reason}); {place.hint}", file=sys.stderr)
     elif options.json:
         print(json.dumps({"health": health.name.lower(), **as_json(view)}, indent=2))
     else:

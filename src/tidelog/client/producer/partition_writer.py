@@ -66,7 +66,10 @@ class PartitionWriter:
             self._batches[-1].ready.set()
         loop = asyncio.get_running_loop()
         batch = self.filling = FillingBatch(self._topic_partition, loop.time(), self._settings.batch_bytes)
-        loop.call_later(self._settings.linger_s, batch.ready.set)
+        if self._settings.linger_s > 0:
+            loop.call_later(self._settings.linger_s, batch.ready.set)
+        else:
+            batch.ready.set()  # also takes the records that are added before the writer runs
         self.append_batch(batch)
         return batch
 
