@@ -104,9 +104,10 @@ class Writer:
         began_s, written = time.monotonic(), 0
         while not self._is_ended.is_set():
             due = int((time.monotonic() - began_s) * self._events_per_second)
-            if due - written > MAX_BURST:
+            room = max(MAX_UNACKNOWLEDGED - (written - self.acknowledged), 0)
+            if due - written > min(room, MAX_BURST):
                 # A busy machine: fewer orders a second, instead of a backlog that leaves no time for acknowledgements.
-                due = written + MAX_BURST
+                due = written + min(room, MAX_BURST)
                 began_s = time.monotonic() - due / self._events_per_second
             for _ in range(due - written):
                 event = self._shop.next_event(time.time())
@@ -114,8 +115,6 @@ class Writer:
                 under_way[partition_of_key(event.key, self._partitions)].put_nowait((event, delivery))
             written = due
             await asyncio.sleep(TICK_S)
-            while written - self.acknowledged > MAX_UNACKNOWLEDGED and not self._is_ended.is_set():
-                await asyncio.sleep(TICK_S)
 
     async def _follow(self, partition: int, deliveries: "Deliveries") -> None:
         """A partition acknowledges in the order of writing."""

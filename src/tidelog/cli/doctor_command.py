@@ -180,8 +180,8 @@ async def _cluster(options: argparse.Namespace) -> list[Finding]:
     if view.cluster_id is None:
         remedy = "`tidelog up` starts it" if place.data else "check the address, the login, and that the brokers run"
         where = ", ".join(map(str, place.bootstrap))
-        reason = await reason_of_silence(place.command_config, place.bootstrap)
-        return [Finding(Severity.ERROR, "cluster", f"no broker answers at {where} ({reason})", remedy)]
+        why = await reason_of_silence(place.command_config, place.bootstrap)
+        return [Finding(Severity.ERROR, "cluster", f"no broker answers at {where} ({why})", remedy)]
     async with Cluster(command_network(place.command_config), place.bootstrap, SystemRandomness()) as cluster:
         facts = ClusterFacts(
             view,
