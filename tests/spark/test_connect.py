@@ -1,6 +1,7 @@
-"""Spark Connect and Declarative Pipelines, in processes of their own; they need `tidelog[connect]`."""
+"""The programs of the pages on Spark Connect and Declarative Pipelines; they need `tidelog[connect]`."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from tests.pipelines.test_runner import consumed
 from tests.spark_session import Message, TopicMaker, produce
 from tidelog.spark.accelerators.python_launcher import python_command
 from tidelog.spark.java import choose_java
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -45,45 +48,31 @@ def ids(table: Path) -> list[int]:
     return sorted(DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist())
 
 
+def program_of(page: str) -> str:
+    """The Python on a page."""
+    (program,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return str(program)
+
+
+def with_names(program: str, names: dict[str, str]) -> str:
+    """With other strings in it."""
+    for name, here in names.items():
+        assert f'"{name}"' in program
+        program = program.replace(f'"{name}"', repr(here))
+    return program
+
+
 def test_a_program_of_spark_connect(running_broker: TidelogProcess, new_topic: TopicMaker, tmp_path: Path) -> None:
     topic, out = new_topic(suffix=".in"), new_topic(suffix=".out")
     produce(running_broker.bootstrap, topic, [Message(str(number).encode()) for number in range(10)])
-    program = str(Path(__file__).with_name("connect_program.py"))
-    ended = run(sys.executable, program, running_broker.bootstrap, topic, out, str(tmp_path), directory=tmp_path)
+    names = {"localhost:29092": running_broker.bootstrap, "orders.doubled": out}
+    program = with_names(program_of("spark-connect.md"), names).replace('subscribe="orders"', f"subscribe={topic!r}")
+    ended = run(sys.executable, "-c", program, directory=tmp_path)
     assert ended.returncode == 0, ended.stderr[-5000:]
-    assert ids(tmp_path / "by-format") == list(range(10))
-    assert ids(tmp_path / "by-function") == list(range(10))
+    assert ids(tmp_path / "tables" / "orders") == list(range(10))
+    assert ids(tmp_path / "tables" / "copy") == list(range(10))
     values = [int(message.value()) for message in consumed(running_broker.bootstrap, out, 10)]
     assert sorted(values) == [2 * number for number in range(10)]
-
-
-DEFINITIONS = """
-from pyspark import pipelines as dp
-from pyspark.sql import SparkSession
-
-spark = SparkSession.active()
-
-@dp.table
-def bronze():
-    reader = spark.readStream.format("tidelog").option("kafka.bootstrap.servers", {bootstrap!r})
-    return reader.option("subscribe", {topic!r}).option("startingOffsets", "earliest").load()
-
-dp.create_sink("orders", "tidelog-table", {{"delta": {table!r}}})
-
-@dp.append_flow(target="orders")
-def to_table():
-    return spark.readStream.table("bronze").selectExpr("CAST(CAST(value AS string) AS bigint) AS id")
-
-dp.create_sink("copy", "tidelog", {{"kafka.bootstrap.servers": {bootstrap!r}, "topic": {out!r}}})
-
-@dp.append_flow(target="copy")
-def to_topic():
-    return spark.readStream.table("bronze").selectExpr("key", "value")
-
-@dp.materialized_view
-def counted():
-    return spark.read.table("bronze").groupBy("topic").count()
-"""
 
 
 def test_a_declarative_pipeline(running_broker: TidelogProcess, new_topic: TopicMaker, tmp_path: Path) -> None:
@@ -102,8 +91,10 @@ def test_a_declarative_pipeline(running_broker: TidelogProcess, new_topic: Topic
     produce(running_broker.bootstrap, topic, [Message(str(number).encode()) for number in range(10)])
     spark_pipelines("init", "--name", "shop", directory=tmp_path)
     project = tmp_path / "shop"
-    definitions = DEFINITIONS.format(bootstrap=running_broker.bootstrap, topic=topic, out=out, table=str(table))
-    (project / "transformations" / "shop.py").write_text(definitions)
+    names = {"localhost:29092": running_broker.bootstrap, "orders.copy": out, "/tables/orders": str(table)}
+    program = with_names(program_of("spark-declarative-pipelines.md"), names)
+    program = program.replace('"subscribe", "orders"', f'"subscribe", {topic!r}')
+    (project / "transformations" / "shop.py").write_text(program)
     warehouse = f"spark.sql.warehouse.dir={tmp_path / 'warehouse'}"  # static: not in the project's file
     options = ("--remote", "local[2]", "--conf", warehouse)
     spark_pipelines("dry-run", *options, directory=project)
