@@ -15,6 +15,7 @@ import pytest
 
 from tests.clients.broker import TidelogProcess
 from tests.pipelines.change_model import ARRIVAL, HISTORY, LATEST, TWO_KEYS, Change, Model, rows_of
+from tests.spark.pyspark_version import limit
 from tests.spark_session import Message, TopicMaker, produce
 from tidelog.pipelines.definition.model import (
     Format,
@@ -248,7 +249,7 @@ class Shop:
             (self.topic,),
             format=Format(FormatKind.JSON, "id bigint, at timestamp"),
             watermark=Watermark("at", "1 minute"),
-            options={"maxOffsetsPerTrigger": "7"},
+            options=limit(7),
         )
         fields = (PartitionField("half", "id % 2"),)
         location = "shop.orders" if self.kind is TableKind.ICEBERG else str(self.directory / self.kind)

@@ -5,10 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.client.fake_cluster import HOST, FakeCluster
+from tests.spark.pyspark_version import HAS_LIMITS
 from tidelog.client.network.bootstrap import Address
 from tidelog.runtime.socket_network import SocketNetwork
 from tidelog.spark import client_thread
 from tools.apache_kafka import free_port
+
+collect_ignore = [] if HAS_LIMITS else ["test_driver_reads.py"]
+"""Its reader has limits."""
 
 
 @pytest.fixture

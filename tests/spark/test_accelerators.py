@@ -36,7 +36,8 @@ def test_a_wrong_switch_is_reported(settings: dict[str, str], sentence: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"), [("4.2.1", True), ("4.3.0.dev1", True), ("4.4.0", False), ("5", False)]
+    ("version", "expected"),
+    [("4.1.4", True), ("4.0.5", False), ("4.2.1", True), ("4.3.0.dev1", True), ("4.4.0", False), ("5", False)],
 )
 def test_versions_that_were_tested_are_known(version: str, expected: bool) -> None:
     assert is_tested(version) is expected
@@ -49,7 +50,7 @@ def test_an_unknown_version_switches_all_off_and_says_so(
     environment: dict[str, str] = {}
     apply_switches({}, environment)
     assert environment == {switches.VARIABLE: ""}
-    assert "PySpark 4.9.0 is not one of the tested versions (4.2, 4.3)" in caplog.text
+    assert "PySpark 4.9.0 is not one of the tested versions (4.1, 4.2, 4.3)" in caplog.text
     apply_switches({"spark.tidelog.accelerate.error_texts": "true"}, environment)
     assert environment == {switches.VARIABLE: "error_texts"}
 

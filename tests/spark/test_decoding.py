@@ -24,6 +24,7 @@ from tidelog.protocol.records import (
     build_end_marker,
     payload_of,
 )
+from tidelog.spark.arrow_schema import arrow_schema
 from tidelog.spark.records import batch_group, decoding, scratch
 from tidelog.spark.records.columns import ARROW_TYPES
 from tidelog.spark.records.decoding import COLUMNS, PartitionDecoder
@@ -205,7 +206,6 @@ def test_there_are_no_validity_bits_where_nothing_is_null() -> None:
 
 
 def test_the_arrow_types_are_those_that_spark_makes_of_the_schema() -> None:
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import (
         ArrayType,
         BinaryType,
@@ -221,7 +221,7 @@ def test_the_arrow_types_are_those_that_spark_makes_of_the_schema() -> None:
     kinds = BinaryType, BinaryType, StringType, IntegerType, LongType, TimestampType, IntegerType
     fields = [StructField(name, kind()) for name, kind in zip(COLUMNS[:-1], kinds, strict=True)]
     spark_schema = StructType([*fields, StructField("headers", ArrayType(header))])
-    assert decode(build_batch(SAMPLE)).schema.equals(to_arrow_schema(spark_schema, timezone="UTC"))
+    assert decode(build_batch(SAMPLE)).schema.equals(arrow_schema(spark_schema))
 
 
 def many_batches(count: int, codec: Codec = Codec.NONE) -> bytes:

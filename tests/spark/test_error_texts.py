@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.datasource import DataSource, DataSourceReader
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.clients.broker import TidelogProcess
 from tests.spark.queries import Reader, numbered
 from tests.spark_session import TopicMaker, produce
 from tidelog.pipelines.running.failures import failure_of
-from tidelog.spark.accelerators import switches
 from tidelog.spark.accelerators.error_texts import HIDE_STACK, only_the_sentence
-from tidelog.spark.data_source import DefaultSource
 from tidelog.spark.errors import BrokersUnavailable, UnknownTopic
 from tidelog.spark.options.values import OptionError
 
@@ -46,17 +43,6 @@ def written(reader: Reader, **options: Any) -> None:
 def stream_written(reader: Reader, checkpoint: Path, **options: Any) -> None:
     settings = {"kafka.bootstrap.servers": reader.bootstrap, "topic": reader.topic, **options}
     ended(reader.stream().select("value"), checkpoint, "tidelog", **settings)
-
-
-def test_a_pyspark_that_is_too_old_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its JVM asks a reader of streams for the first offset first, or for the limit."""
-    monkeypatch.setattr(switches, "pyspark_version", lambda: "4.1.4")
-    source = DefaultSource({"kafka.bootstrap.servers": NO_BROKER, "subscribe": "orders"})
-    reader = source.streamReader(StructType([StructField("value", BinaryType())]))
-    with pytest.raises(
-        OptionError, match=r"PySpark 4\.1\.4 is too old to read streams in Python: .*; install 4\.2 or newer"
-    ):
-        reader.initialOffset()
 
 
 def is_one_sentence(error: BaseException, sentence: str) -> bool:

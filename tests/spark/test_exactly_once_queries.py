@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.clients.broker import TidelogProcess
+from tests.spark.pyspark_version import needs_limits
 from tests.spark.queries import Collected, Reader, numbered, running
 from tests.spark.test_exactly_once import committed
 from tests.spark_session import Message, TopicMaker, produce
@@ -45,6 +46,7 @@ def group_offsets(bootstrap: str, group_id: str) -> dict[int, int]:
     return client_thread.run(ask())
 
 
+@needs_limits
 def test_a_batch_that_spark_has_forgotten_to_note_is_not_written_again(
     spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.clients.broker import TidelogProcess
+from tests.spark.pyspark_version import needs_latest_offsets, needs_limits
 from tests.spark.queries import NOON_MS, Collected, Reader, numbered, running, values
 from tests.spark_session import Message, TopicMaker, produce
 
@@ -150,6 +151,7 @@ def test_an_empty_topic_has_no_rows(spark: "SparkSession", bootstrap: str, new_t
     assert Reader(spark, bootstrap, new_topic(3)).batch().count() == 0
 
 
+@needs_limits
 def test_a_stream_that_takes_what_is_there_keeps_its_limit_and_goes_on_from_its_checkpoint(
     spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_stream_that_takes_what_is_there_keeps_its_limit_and_goes_on_from_its_
     assert first.values() == sorted(f"value-{number}" for number in range(90))
 
 
+@needs_latest_offsets
 def test_a_running_stream_sees_new_records_and_new_partitions(
     spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
 ) -> None:
@@ -185,6 +188,7 @@ def test_a_running_stream_sees_new_records_and_new_partitions(
     assert collected.values() == [f"value-{number}" for number in range(6)]
 
 
+@needs_limits
 def test_a_batch_that_failed_is_read_again_as_it_was(
     spark: "SparkSession", bootstrap: str, new_topic: TopicMaker, tmp_path: Path
 ) -> None:

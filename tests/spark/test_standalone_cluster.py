@@ -10,10 +10,12 @@ from tests.clients.broker import TidelogProcess
 from tests.kills.process_tree import kill_all
 from tests.spark.cluster import StandaloneCluster
 from tests.spark.pipeline_process import PipelineProcess
+from tests.spark.pyspark_version import HAS_LIMITS
 from tests.spark_session import Message, TopicMaker, produce
 
 RECORDS = 36_000
 PARTITIONS = 4
+LIMIT = "maxOffsetsPerTrigger = 12000, " if HAS_LIMITS else ""
 PIPELINE = """
 [pipeline]
 name = "events-to-table"
@@ -35,7 +37,7 @@ spark.scheduler.maxRegisteredResourcesWaitingTime = "60s"
 topic = "{topic}"
 format = "json"
 schema = "number bigint"
-options = {{ maxOffsetsPerTrigger = 12000, driverReadRows = 0 }}
+options = {{ {limit}driverReadRows = 0 }}
 
 # It runs in Python workers, and takes long enough to be killed in.
 [[steps]]
@@ -88,7 +90,7 @@ def test_pipeline_on_a_cluster_survives_the_death_of_an_executor(
     )
     (tmp_path / "steps.py").write_text(STEPS)
     file = tmp_path / "events.toml"
-    file.write_text(PIPELINE.format(bootstrap=running_broker.bootstrap, topic=topic))
+    file.write_text(PIPELINE.format(bootstrap=running_broker.bootstrap, topic=topic, limit=LIMIT))
     with StandaloneCluster(tmp_path) as cluster:
         pipeline = PipelineProcess(file, "events-to-table", "--once", "--master", cluster.master)
         pipeline.start()

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from tests.clients.broker import TidelogProcess
+from tests.spark.pyspark_version import limit
 from tests.spark_session import Message, TopicMaker, produce
 from tidelog.client.producer.partitioner import partition_of_key
 from tidelog.client.routing.cluster import Cluster
@@ -355,7 +356,7 @@ def test_a_stream_is_written_from_topic_to_topic(
     produce(running_broker.bootstrap, source, messages)
     address = {"kafka.bootstrap.servers": running_broker.bootstrap}
     rows = spark.readStream.format("tidelog").options(
-        **address, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="700"
+        **address, subscribe=source, startingOffsets="earliest", **limit(700)
     )
     query = (
         rows.load()

@@ -8,6 +8,8 @@ from tidelog.spark.accelerators.error_texts import only_the_sentence
 from tidelog.spark.source.row_schema import columns_of, schema_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql.datasource import (
         DataSourceArrowWriter,
         DataSourceReader,
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from tidelog.spark.options.query import ReadOptions
+
 NAME = "tidelog"
-FIRST_PYSPARK = (4, 2)
+FIRST_WITH_LIMITS = (4, 2)
 PROVIDER, OWNER = "provider", "owner"
 """Properties of tables in Spark's catalog; no option has such a name."""
 NO_CATALOG_TABLE = (
@@ -26,17 +30,23 @@ NO_CATALOG_TABLE = (
 )
 
 
-def reject_old_pyspark() -> None:
-    """The reader of streams needs classes that PySpark has since 4.2."""
+def stream_reader(options: "ReadOptions", columns: "Sequence[str]") -> "DataSourceStreamReader":
+    """The reader for this version of PySpark. Raises OptionError."""
     from tidelog.spark.accelerators.switches import pyspark_version
-    from tidelog.spark.options.values import OptionError
 
     version = pyspark_version()
-    if tuple(map(int, version.split(".")[:2])) < FIRST_PYSPARK:
-        raise OptionError(
-            f"PySpark {version} is too old to read streams in Python: it cannot limit a micro-batch, nor end with"
-            " availableNow; install 4.2 or newer"
-        )
+    if release_of(version) < FIRST_WITH_LIMITS:
+        from tidelog.spark.source.unlimited_reader import UnlimitedReader, reject_limits
+
+        reject_limits(options, version)
+        return UnlimitedReader(options, columns)
+    from tidelog.spark.source.stream_reader import StreamReader
+
+    return StreamReader(options, columns)
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
 
 
 class DefaultSource(DataSource):
@@ -66,11 +76,8 @@ class DefaultSource(DataSource):
         from tidelog.spark.source.failed_stream_reader import FailedStreamReader
 
         try:
-            reject_old_pyspark()
             self._reject_catalog_table()
-            from tidelog.spark.source.stream_reader import StreamReader
-
-            return StreamReader(read_options(self.options, is_stream=True), columns_of(schema))
+            return stream_reader(read_options(self.options, is_stream=True), columns_of(schema))
         except OptionError as error:
             return FailedStreamReader(error)
 

@@ -26,6 +26,7 @@ from tidelog.pipelines.tables.schema_changes import Evolve, SetAside, check_colu
 from tidelog.pipelines.tables.table import Before, Table, is_mergeable, nothing
 from tidelog.pipelines.tables.upsert_writer import UpsertWriter
 from tidelog.pipelines.tables.written import Written
+from tidelog.spark.arrow_schema import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,9 +97,7 @@ class ExactlyOnceWriter:
 
 def columns_of(rows: "DataFrame") -> "pa.Schema":
     """Raises SchemaMismatch if a table cannot hold a column."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    columns = to_arrow_schema(rows.schema, timezone="UTC")
+    columns = arrow_schema(rows.schema)
     check_column_types(columns)
     return columns
 

@@ -42,6 +42,7 @@ from tidelog.pipelines.tables.upsert_writer import (
     written_columns,
 )
 from tidelog.spark.accelerators.error_texts import only_the_sentence
+from tidelog.spark.arrow_schema import arrow_schema
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options.values import OptionError
 from tidelog.spark.sink.task_messages import this_task
@@ -67,11 +68,9 @@ class TaskFiles(WriterCommitMessage):
 
 
 def stream_writer(options: Mapping[str, str], schema: "StructType") -> "TableStreamWriter":
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     sink = sink_of_options(from_texts(dict(options)))
     reject_expressions(sink)
-    return TableStreamWriter(sink, options.get(NAME), plain_schema(to_arrow_schema(schema, timezone="UTC")))
+    return TableStreamWriter(sink, options.get(NAME), plain_schema(arrow_schema(schema)))
 
 
 def reject_expressions(sink: TableSink) -> None:

@@ -40,6 +40,7 @@ MODULES = (
     "tidelog.spark.source.batch_reader",
     "tidelog.spark.source.failed_stream_reader",
     "tidelog.spark.source.stream_reader",
+    "tidelog.spark.source.unlimited_reader",
 )
 """Other versions of PySpark lack some of them."""
 READ_LIMIT_S = 10.0

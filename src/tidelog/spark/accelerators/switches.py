@@ -11,7 +11,7 @@ from enum import StrEnum
 
 logger = logging.getLogger(__name__)
 
-TESTED_PYSPARK = ("4.2", "4.3")
+TESTED_PYSPARK = ("4.1", "4.2", "4.3")
 PREFIX = "spark.tidelog.accelerate"
 """Alone it switches all accelerators; followed by a name, only that one."""
 USER_VARIABLE = "TIDELOG_ACCELERATE"

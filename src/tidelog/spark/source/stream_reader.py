@@ -1,11 +1,11 @@
-"""Reader of a streaming query: the driver plans the offsets of each micro-batch, tasks read the ranges."""
+"""Reader of a streaming query: the driver plans the offsets of each micro-batch, tasks read the ranges.
+
+PySpark 4.1 has no limits of micro-batches: see `unlimited_reader.py`.
+"""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -14,40 +14,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tidelog.spark import client_thread
-from tidelog.spark.accelerators.driver_reads import DecoderPreload, DriverReads, SmallBatches
 from tidelog.spark.accelerators.error_texts import only_the_sentence
-from tidelog.spark.accelerators.worker_memory import freezing_loaded_objects
-from tidelog.spark.options.query import ReadOptions
-from tidelog.spark.source.batch_planning import Limits, OffsetRange
-from tidelog.spark.source.batch_reader import Ranges
-from tidelog.spark.source.published_progress import PublishedProgress
-from tidelog.spark.source.stream_planner import StreamPlanner
-from tidelog.spark.source.task_reader import read_ranges
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from tidelog.spark.source.batch_planning import Limits
+from tidelog.spark.source.planned_reader import PlannedReader
 
 
-class StreamReader(DriverReads, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one Python process as long as its query."""
-
-    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
-        self._options = options
-        self._columns = tuple(columns)
-        self._planner = StreamPlanner(options)
-        self._small_batches = SmallBatches()
-        self._decoder = DecoderPreload(self._columns)
-        self._progress = PublishedProgress(options)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Sent to tasks, which only read."""
-        return {"_options": self._options, "_columns": self._columns}
-
-    @only_the_sentence()
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's name
-        return client_thread.run(self._planner.initial())
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+class StreamReader(PlannedReader, SupportsTriggerAvailableNow):
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's name
         """Spark supports one limit at a time: the planner has all of them, and gets only whether to apply them.
 
         Spark calls this first when a query starts, and only on the driver.
@@ -68,34 +41,6 @@ class StreamReader(DriverReads, DataSourceStreamReader, SupportsTriggerAvailable
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return self._planner.latest_seen()
-
-    @only_the_sentence()
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ranges = client_thread.run(self._planner.ranges(start, end))
-        rows = self._read_if_small(ranges)
-        self.hand_over(rows)
-        return [Ranges([found]) for found in ranges] if ranges and rows is None else [Ranges(ranges)]
-
-    def _read_if_small(self, ranges: Sequence[OffsetRange]) -> "list[pa.RecordBatch] | None":
-        row_count = sum(found.size for found in ranges)
-        if not self.can_hand_over or row_count > self._options.driver_read_rows:
-            return None
-        self._decoder.wait()
-        with closing(read_ranges(ranges, self._options, self._columns)) as batches:
-            return self._small_batches.read(row_count, batches)
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        assert isinstance(partition, Ranges)
-        with only_the_sentence():
-            yield from freezing_loaded_objects(read_ranges(partition.ranges, self._options, self._columns))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Spark stores the position in its checkpoint; this publishes it for monitoring."""
-        self._progress.publish(end)
-
-    def stop(self) -> None:
-        self._progress.finish()
-        client_thread.stop()
 
 
 def _most(limits: Limits) -> int:

@@ -1,0 +1,17 @@
+"""The version of PySpark that tests run with: 4.1 neither limits micro-batches nor reports the latest offsets."""
+
+from typing import Final
+
+import pytest
+
+from tidelog.spark.accelerators.switches import pyspark_version
+
+HAS_LIMITS: Final = not pyspark_version().startswith("4.1.")
+
+needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.1 cannot limit a micro-batch")
+needs_latest_offsets = pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.1 does not report the latest offsets")
+
+
+def limit(rows: int) -> dict[str, str]:
+    """Of micro-batches, for tests that pass without it."""
+    return {"maxOffsetsPerTrigger": str(rows)} if HAS_LIMITS else {}
