@@ -18,7 +18,7 @@ def batch_with(count: int, value_bytes: int = 2) -> bytearray:
 
 def read(batch: bytearray) -> list[StateRecord]:
     slices = list(record_slices(read_header(batch), batch))
-    return [StateRecord(key or b"", value) for records in slices for _, _, _, key, value, _ in records]
+    return [StateRecord(key or b"", value) for columns in slices for key, value in zip(*columns, strict=True)]
 
 
 @pytest.mark.parametrize(("count", "value_bytes"), [(1, 2), (500, 2), (501, 2), (3, 100_000)])
