@@ -67,6 +67,7 @@ def test_a_program_of_spark_connect(running_broker: TidelogProcess, new_topic: T
     produce(running_broker.bootstrap, topic, [Message(str(number).encode()) for number in range(10)])
     names = {"localhost:29092": running_broker.bootstrap, "orders.doubled": out}
     program = with_names(program_of("spark-connect.md"), names).replace('subscribe="orders"', f"subscribe={topic!r}")
+    program = re.sub('"/(tables|checkpoints)/', f'"{tmp_path}/\\1/', program)
     ended = run(sys.executable, "-c", program, directory=tmp_path)
     assert ended.returncode == 0, ended.stderr[-5000:]
     assert ids(tmp_path / "tables" / "orders") == list(range(10))
