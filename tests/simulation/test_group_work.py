@@ -20,7 +20,13 @@ from tidelog.simulation.clients import ClientErrors
 from tidelog.simulation.cluster import PORT, SimulatedCluster, host_of
 from tidelog.simulation.copy_workers import Claims
 from tidelog.simulation.processes import Process
-from tidelog.simulation.work.groups import COORDINATOR_SETTINGS, HEARTBEAT_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS
+from tidelog.simulation.work.groups import (
+    COORDINATOR_SETTINGS,
+    HEARTBEAT_MS,
+    REBALANCE_TIMEOUT_MS,
+    SESSION_TIMEOUT_MS,
+    GroupMember,
+)
 from tidelog.simulation.work.ownership import Ownership, Progress
 
 CLASSIC, CONSUMER = frozenset({"classic_groups"}), frozenset({"consumer_groups"})
@@ -159,3 +165,18 @@ def test_commits_of_members_that_were_replaced_are_refused(is_classic: bool) -> 
         assert await commit_after_a_long_sleep(cluster, is_classic=is_classic) == []
 
     simulate(scenario, **SETTINGS)
+
+
+def test_a_second_stop_counts_when_a_heartbeat_between_the_two_is_answered() -> None:
+    """Seed 610859: the member acted on an old assignment, and was taken for one that had never stopped."""
+
+    async def scenario(_: SimulatedCluster) -> None:
+        member = GroupMember("member-1", seed=1)
+        member.on_stopped(10.0)
+        member.on_stopped(14.0)
+        member.on_heartbeat(sent_at=12.0)
+        assert member.stopped_at == 14.0
+        member.on_heartbeat(sent_at=15.0)
+        assert member.stopped_at is None
+
+    simulate(scenario)

@@ -46,19 +46,31 @@ COORDINATOR_SETTINGS: Mapping[str, object] = {
 }
 
 
-class _Member:
+class GroupMember:
     """One process with a consumer, from its start to its end."""
 
     def __init__(self, host: str, seed: int) -> None:
         self.host = host
         self.randomness = SeededRandomness(seed)
         self.process = Process(host)
-        self.stopped_at: float | None = None
-        """Until a heartbeat that was sent later is accepted."""
+        self._stops: list[float] = []
+        """Times at which it was stopped, until a heartbeat that was sent later is accepted."""
         self.is_leaving = False
         self.ids: list[str] = []
         self.consumer: GroupConsumer | None = None
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def stopped_at(self) -> float | None:
+        """The first of the stops; None if the group has heard of it since all of them."""
+        return self._stops[0] if self._stops else None
+
+    def on_stopped(self, now: float) -> None:
+        self._stops.append(now)
+
+    def on_heartbeat(self, sent_at: float) -> None:
+        """It was accepted. The member may have been stopped again since it was sent."""
+        self._stops = [stopped_at for stopped_at in self._stops if stopped_at >= sent_at]
 
 
 class GroupWork(Work):
@@ -84,7 +96,7 @@ class GroupWork(Work):
         )
         self._claims = Claims(may_restart_generations=False)
         self._progress = Progress()
-        self._members: list[_Member] = []
+        self._members: list[GroupMember] = []
         self._starts = 0
         self._probing: asyncio.Task[None] | None = None
         self._is_written = self._is_drained = False
@@ -166,46 +178,45 @@ class GroupWork(Work):
                 sleep_s = self.randomness.below(self.within_run_ms(MAX_SLEEP_MS)) / 1000
                 self.log_event(f"SIGSTOP {member.host} for {sleep_s} s")
                 member.process.stop()
-                if member.stopped_at is None:
-                    member.stopped_at = self.context.now
+                member.on_stopped(self.context.now)
                 asyncio.get_running_loop().call_later(sleep_s, self._wake, member)
 
-    def _wake(self, member: _Member) -> None:
+    def _wake(self, member: GroupMember) -> None:
         if member in self._members:  # otherwise it was killed
             member.process.resume()
 
     def _start(self) -> None:
         self._starts += 1
-        member = _Member(f"{self.name}-{self._starts}", self.randomness.below(SEEDS))
+        member = GroupMember(f"{self.name}-{self._starts}", self.randomness.below(SEEDS))
         self.log_event(f"start {member.host}")
         member.task = member.process.start(self._live(member))
         member.task.add_done_callback(lambda done: self._on_end(member, done))
         self._members.append(member)
 
-    def _kill(self, member: _Member) -> None:
+    def _kill(self, member: GroupMember) -> None:
         member.process.kill()
         self.context.cluster.network.power_off(member.host)
         self._clean_up(member)
 
-    def _clean_up(self, member: _Member) -> None:
+    def _clean_up(self, member: GroupMember) -> None:
         if member in self._members:
             self._members.remove(member)
         for member_id in member.ids:
             self._ownership.on_gone(member_id)
 
-    def _on_end(self, member: _Member, done: "asyncio.Task[None]") -> None:
+    def _on_end(self, member: GroupMember, done: "asyncio.Task[None]") -> None:
         self._clean_up(member)
         if not done.cancelled() and done.exception() is not None:
             self.noted.append(f"a member of {self.name} failed: {done.exception()!r}")
 
-    async def _live(self, member: _Member) -> None:
+    async def _live(self, member: GroupMember) -> None:
         while not (self._is_drained or member.is_leaving):
             try:
                 await self._consume(member)
             except ClientErrors:
                 await asyncio.sleep(REST_S)
 
-    async def _consume(self, member: _Member) -> None:
+    async def _consume(self, member: GroupMember) -> None:
         bootstrap = [Address(host_of(broker_id), PORT) for broker_id in self.context.cluster.machines]
         network = self.context.cluster.network.at(member.host)
         client = Cluster(
@@ -224,7 +235,7 @@ class GroupWork(Work):
                 while not (self._is_drained or member.is_leaving):
                     await self._work_off(member, consumer)
 
-    async def _work_off(self, member: _Member, consumer: GroupConsumer) -> None:
+    async def _work_off(self, member: GroupMember, consumer: GroupConsumer) -> None:
         records = await consumer.poll(POLL_S)
         self._claims.note(consumer)
         for record in records:
@@ -250,7 +261,7 @@ class GroupWork(Work):
 
     # ---- membership events
 
-    def _watch(self, member: _Member, membership: Membership) -> None:
+    def _watch(self, member: GroupMember, membership: Membership) -> None:
         """Reports heartbeats and owned partitions to the checker, in the step in which the member learns of them."""
         beat, own, want, close = membership._heartbeat, membership.own, membership._set_assigned, membership.close
         is_answered = False
@@ -262,8 +273,7 @@ class GroupWork(Work):
             pause_s = await beat()
             if is_answered and self._is_member(membership):
                 self._ownership.on_heartbeat(membership.member_id, sent_at, membership.assigned)
-                if member.stopped_at is not None and sent_at > member.stopped_at:
-                    member.stopped_at = None
+                member.on_heartbeat(sent_at)
             return pause_s
 
         def watched_want(partitions: Any) -> None:
