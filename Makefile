@@ -60,7 +60,7 @@ check: $(DEV) ## Formatting, lint, types and layers
 format: $(DEV) ## Format the code and apply safe fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(DEV) ## Compare with Apache Kafka on this machine; goes on where it was interrupted (QUICK=1: under three minutes; CLUSTER=1, MOVES=1, GROUPS=1, TLS=1, SPARK=1: only these; FORCE=1: all anew)
+bench: $(DEV) ## Compare with Apache Kafka on this machine; goes on where it was interrupted (QUICK=1: a few minutes; CLUSTER=1, MOVES=1, GROUPS=1, TLS=1, SPARK=1: only these; FORCE=1: all anew)
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(if $(FORCE),--force) $(if $(CLUSTER),--part cluster) $(if $(MOVES),--part moves) $(if $(GROUPS),--part coordinators) $(if $(TLS),--part tls) $(if $(SPARK),--part spark)
 
 compat: $(DEV) ## Drive three brokers with every client we know and Kafka's own tools; exchange files and brokers with Kafka; goes on where it was interrupted (ONLY_PART=Streams: only this)

@@ -115,7 +115,7 @@ def _run_and_keep(
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare Tidelog with Apache Kafka on this machine.")
-    parser.add_argument("--quick", action="store_true", help="one round with small sizes, under three minutes")
+    parser.add_argument("--quick", action="store_true", help="one round with small sizes, a few minutes")
     parser.add_argument("--rounds", type=int, help="by default three")
     parser.add_argument("--part", choices=tuple(PARTS), help="only this part")
     parser.add_argument("--peers", default=",".join(TITLES), help="which brokers, separated by commas")
