@@ -120,10 +120,10 @@ def test_detached_process_holds_nothing_open_that_its_starter_was_given(tmp_path
 
 def test_large_log_is_put_aside_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.cli.rotating_log.MAX_BYTES", 10)
-    (tmp_path / "broker-1.log").write_text("an old log")
+    (tmp_path / "broker-1.log").write_text("an older log")
     identity = start_detached(["-c", "pass"], tmp_path / "broker-1.log")
     assert wait_until_gone(identity, LIMIT_S)
-    assert (tmp_path / "broker-1.log.1").read_text() == "an old log"
+    assert (tmp_path / "broker-1.log.1").read_text() == "an older log"
     assert (tmp_path / "broker-1.log").read_text() == ""
 
 

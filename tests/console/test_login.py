@@ -197,6 +197,7 @@ def test_users_permissions_and_quotas_are_shown_to_who_may_see_them(
     expect(page.locator("tr", has_text="User:mallory").locator(".pill.bad").first).to_have_text("deny")
     expect(page.locator("main")).to_contain_text("producer_byte_rate 1.0 MB/s")
     page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("User")).to_be_visible()  # the page is loaded anew when the session has ended
     log_in(page, console, "bob", BOB)
     page.goto(f"{console.origin}/#/access")
     expect(page.locator(".card.empty")).to_have_count(3)
