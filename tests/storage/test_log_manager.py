@@ -809,3 +809,18 @@ def test_a_new_log_does_not_inherit_the_checkpoints_of_an_earlier_one_of_its_nam
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.recovery_point) == (0, 5, 0, 0)
 
     asyncio.run(run())
+
+
+def test_a_new_log_does_not_stand_in_for_a_disk_that_is_gone() -> None:
+    """A directory made in its place would hide the failure (R5): the other logs go on in files without names."""
+
+    async def scenario() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        disk.rename("/data", "/pulled-out")
+        with pytest.raises(KafkaStorageError):
+            manager.create(ORDERS, None, TopicSettings())
+        assert not manager.directories[0].is_online
+        assert not disk.exists("/data")
+
+    asyncio.run(scenario())

@@ -93,6 +93,7 @@ class FutureLogs:
         if name is None:
             raise InvalidTopic(f"the name of topic {topic_partition.topic} is too long for a move between log dirs")
         try:
+            directory.check_present()
             directory.forget_checkpoints(topic_partition)
             log = create_log(directory, directory.file(name), topic_partition, current.topic_id, current.settings)
         except OSError as error:

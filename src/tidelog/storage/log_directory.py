@@ -1,5 +1,6 @@
 """Log directory, one of log.dirs: lock, meta.properties, clean-shutdown marker, checkpoints and failure (R5, R6)."""
 
+import errno
 import json
 import logging
 import threading
@@ -200,6 +201,11 @@ class LogDirectory:
                 step(*args, **kwargs)
             except OSError as error:
                 self.fail_while_opening(error)
+
+    def check_present(self) -> None:
+        """Raises FileNotFoundError. A new log would otherwise replace a disk that is gone by a directory, unnoticed."""
+        if not self.context.disk.exists(self.path):
+            raise FileNotFoundError(errno.ENOENT, "the log dir is gone", self.path)
 
     def rename_log(self, path: str, name: str) -> str | None:
         """Rename the directory of a log. Returns its new path; None if this log dir is offline."""

@@ -212,6 +212,7 @@ class LogManager:
         path = directory.file(partition_name(topic_partition))
         try:
             self._keep_what_stands_in(path, directory, topic_partition)
+            directory.check_present()
             directory.forget_checkpoints(topic_partition)
             log = create_log(directory, path, topic_partition, topic_id, settings)
             if len(self.log_dirs.online) < len(self.directories):
