@@ -25,7 +25,7 @@ from tidelog.controller.takeover_plan import SPARE_LEADER_EPOCHS
 from tidelog.runtime.clock import Clock
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
-from tidelog.store.interface import Operation, Result, StoreUnavailable
+from tidelog.store.interface import Operation, Result, StoreUnavailable, Watch
 from tidelog.store.memory import MemoryStore, MemoryStoreState
 from tidelog.types import TopicPartition, Uuid
 
@@ -233,3 +233,29 @@ def test_controller_without_inventory_is_one_of_apache_kafka() -> None:
         assert not await has_foreign_controller(store)
 
     asyncio.run(scenario())
+
+
+class EndingStore(MemoryStore):
+    """The session of the controller ends before the inventories are read."""
+
+    def __init__(self, state: MemoryStoreState, controller: MemoryStore) -> None:
+        super().__init__(state)
+        self._controller = controller
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        await self._controller.close()
+        return await super().children(path, watch)
+
+
+def test_a_controller_whose_session_ends_meanwhile_is_no_foreign_one() -> None:
+    """Seed 801489: a broker without logs took the store for that of a Kafka controller, and withdrew its inventory."""
+
+    async def scenario() -> None:
+        state = MemoryStoreState()
+        controller = MemoryStore(state)
+        await prepare_store(controller)
+        await publish_inventory(controller, Inventory(2, logs("orders")))
+        await controller.create(znodes.CONTROLLER, b'{"version":2,"brokerid":2,"timestamp":"1"}', ephemeral=True)
+        assert not await has_foreign_controller(EndingStore(state, controller))
+
+    run_virtually(scenario())

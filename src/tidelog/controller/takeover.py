@@ -79,7 +79,10 @@ async def has_foreign_controller(store: Store) -> bool:
         published = inventory_nodes.parts_by_broker(await store.children(INVENTORIES))
     except NoNode:
         published = {}
-    return znodes.decode_controller(node.data) not in published
+    if znodes.decode_controller(node.data) in published:
+        return False
+    # The session of a controller may have ended between the two reads, and its inventory with it.
+    return await store.exists(znodes.CONTROLLER) == node
 
 
 # ---- every broker
