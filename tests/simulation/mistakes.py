@@ -185,7 +185,7 @@ MISTAKES: Mapping[str, Mistake] = {
 FOUND_BY: Mapping[str, tuple[int, ...]] = {
     "truncate-to-high-watermark": (4877, 1214, 128, 3065, 1413),
     "no-second-question": (4981, 1607),
-    "unfenced-fetches": (3903,),
+    "unfenced-fetches": (2877, 2291, 3903),
     "high-watermark-over-plain-isr": (4103,),
     "join-before-epoch-start": (3593, 4397, 4408, 4435, 3050),
     "high-watermark-before-cut": (4877,),
