@@ -15,6 +15,7 @@ from tests.simulation.scenario import (
     in_sync,
     is_leading,
     produce,
+    produce_to,
     read_all,
     replica,
     simulate,
@@ -64,6 +65,33 @@ def test_an_empty_replica_copies_a_log_that_starts_in_the_middle_of_a_batch() ->
 def test_a_log_that_starts_in_the_middle_of_a_batch_is_never_copied_where_that_batch_is_refused() -> None:
     with rejecting_batches_around_the_log_start(), pytest.raises(AssertionError, match="did not happen"):
         simulate(copy_a_log_that_starts_inside_a_batch, controller=3)
+
+
+# ---- KAFKA-6975 with a follower whose records the leader never had
+
+
+async def end_where_the_leader_starts_inside_a_batch(cluster: SimulatedCluster) -> None:
+    await create_topic(cluster, [1, 2], min_insync_replicas=1)
+    await produce(cluster, b"a")
+    await produce(cluster, b"b")
+    cluster.cut(1, [2])
+    await produce_to(cluster, 1, b"given up", acks=1)
+    await produce_to(cluster, 1, b"given up too", acks=1)
+    cluster.kill(1)
+    await wait_for(lambda: is_leading(cluster, 2))
+    cluster.mend()
+    await produce(cluster, b"c", b"d", b"e")
+    await delete_records_before(cluster, 3, leader=2)
+    await cluster.start(1)
+    await wait_for(lambda: in_sync(cluster) == {1, 2}, 5.0)
+    assert replica(cluster, 1).log.log_start_offset == 3
+    await all_well_again(cluster)
+    assert await read_all(cluster) == [b"d", b"e"]
+
+
+def test_a_follower_that_ends_where_the_leader_starts_inside_a_batch_starts_over() -> None:
+    """Seed 1101621: it kept a record of its own before that batch, and could not take the batch."""
+    simulate(end_where_the_leader_starts_inside_a_batch, controller=3)
 
 
 # ---- KAFKA-9491

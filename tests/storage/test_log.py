@@ -136,6 +136,26 @@ def test_a_log_that_starts_inside_a_batch_can_be_replicated() -> None:
     assert loaded(follower, log_start_offset=2).log_start_offset == 2
 
 
+def test_a_follower_that_ends_where_the_leader_starts_inside_a_batch_starts_over() -> None:
+    """Seed 1101621: its records before the leader's log start are deleted, and must not keep it from the batch."""
+    leader = new_log()
+    append(leader, b"a", b"b", b"c")
+    append(leader, b"d")
+    leader.raise_high_watermark(4)
+    leader.advance_log_start_offset(2)
+    read = leader.read(2, 10_000, 4)
+    assert read.slice is not None
+    follower = new_log()
+    append(follower, b"of an earlier epoch")
+    append(follower, b"that the leader lacks")
+    with pytest.raises(UnexpectedAppendOffset):
+        follower.append_as_follower(read.slice.read(), EPOCH, leader_log_start_offset=1)
+    follower.append_as_follower(read.slice.read(), EPOCH, leader_log_start_offset=2)
+    assert (follower.log_start_offset, follower.high_watermark, follower.log_end_offset) == (2, 2, 4)
+    assert offsets_of(all_records(follower)) == [2, 3]
+    assert loaded(follower, log_start_offset=2).log_start_offset == 2
+
+
 def fetched_batches(count: int) -> list[bytes]:
     return [bytes(batch_of(b"%d" % n + b"." * 50, base_offset=n, leader_epoch=EPOCH)) for n in range(count)]
 

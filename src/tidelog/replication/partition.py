@@ -391,7 +391,7 @@ class Partition:
         self._require_following(leader_epoch)
         log = self.log
         if len(records):
-            appended = log.append_as_follower(records, leader_epoch)
+            appended = log.append_as_follower(records, leader_epoch, leader_log_start_offset)
             self._context.traffic.replication_bytes_in += len(records)
             if self._context.broker_id in self.adding_replicas:
                 self._context.traffic.reassignment_bytes_in += len(records)

@@ -25,6 +25,8 @@ def checked_batches(
 ) -> CheckedBatches:
     """The complete batches, each intact and after the previous one. Compaction on the leader may leave gaps.
 
+    `log_start_offset` is the later one of the leader's log start and this log's.
+
     Stops before the first batch of a later epoch than the one of the fetch: the follower must compare epochs with
     the leader before it appends that (KAFKA-18723).
     """
@@ -49,8 +51,8 @@ def checked_batches(
 
 
 def _holds_the_start(header: BatchHeader, log_start_offset: int, log_end_offset: int) -> bool:
-    """An empty log may start in the middle of its first batch (KAFKA-6975)."""
-    return log_end_offset == log_start_offset and header.end_offset > log_end_offset
+    """A log may start in the middle of its first batch (KAFKA-6975). Whatever a follower has before it is deleted."""
+    return log_end_offset <= log_start_offset < header.end_offset
 
 
 def run_length(

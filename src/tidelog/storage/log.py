@@ -214,21 +214,28 @@ class Log(LogState):
 
     # ---- append as follower
 
-    def append_as_follower(self, batches: Buffer, leader_epoch: int | None = None) -> AppendResult | None:
+    def append_as_follower(
+        self, batches: Buffer, leader_epoch: int | None = None, leader_log_start_offset: int = 0
+    ) -> AppendResult | None:
         """Append the leader's batches with their offsets and epochs (R28); None if there is no complete batch.
+
+        Starts over if the leader's log starts at the end of this one, in the middle of the first batch.
 
         Appends no batch of an epoch after `leader_epoch`, the epoch of the fetch. Batches that go to the same segment
         are written together. On a KafkaError the log ends before those that could not be written, nearly always the
         first.
         """
         self._check_online()
-        checked = checked_batches(batches, self.log_start_offset, self.log_end_offset, leader_epoch)
+        log_start_offset = self.log_start_offset
+        if log_start_offset < leader_log_start_offset:
+            log_start_offset = leader_log_start_offset
+        checked = checked_batches(batches, log_start_offset, self.log_end_offset, leader_epoch)
         if not checked:
             return None
         first_offset = checked[0][0].base_offset
         try:  # not `self.guard`, as in `append_as_leader`
             if first_offset < self.log_end_offset:
-                truncation.start_over_at(self, first_offset, self.log_start_offset)
+                truncation.start_over_at(self, first_offset, log_start_offset)
             if len(checked) == 1:
                 self._append_given(checked, checked[0][1], self._now_ms())
             else:
