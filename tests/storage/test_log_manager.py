@@ -577,6 +577,50 @@ def test_an_unchanged_checkpoint_is_not_written_again() -> None:
     asyncio.run(run())
 
 
+def kill(disk: MemoryDisk) -> None:
+    """A process is killed: everything that was written is still there."""
+    disk.crash(lambda path, unsynced_bytes: unsynced_bytes)
+
+
+def test_a_truncation_lowers_the_checkpoint_of_the_high_watermark() -> None:
+    """Else a crash would declare what is appended there afterwards committed (R4)."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        append_many(log, 10)
+        log.raise_high_watermark(8)
+        await manager.checkpoints.write(HIGH_WATERMARKS)
+        log.truncate_to(5)
+        append_many(log, 5)
+        kill(disk)
+        again = (await manager_on(disk)).logs[ORDERS]
+        assert again.high_watermark <= 5
+
+    asyncio.run(run())
+
+
+def test_records_that_replace_lost_ones_do_not_count_as_committed_after_a_second_crash() -> None:
+    """A power cut takes records below the checkpointed high watermark; other records come, and the broker crashes."""
+
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        append_many(log, 10)
+        log.raise_high_watermark(8)
+        await manager.checkpoints.write(HIGH_WATERMARKS)
+        disk.crash()
+        manager = await manager_on(disk)
+        assert manager.logs[ORDERS].high_watermark == 0
+        append_many(manager.logs[ORDERS], 10)
+        kill(disk)
+        assert (await manager_on(disk)).logs[ORDERS].high_watermark == 0
+
+    asyncio.run(run())
+
+
 # ---- failing directories
 
 

@@ -213,6 +213,7 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
         (future_logs if log.is_future else logs).append(log)
         if len(logs) % PROGRESS_EVERY == 0:
             logger.info("loading logs path=%s loaded=%d of=%d", directory.path, len(logs), len(partitions))
+    directory.lower_high_watermarks([*logs, *future_logs], high_watermarks)
     if is_clean:
         _check_is_complete(directory, recovery_points, [*logs, *future_logs])
     elapsed_ms = int((clock.monotonic() - started) * 1000)

@@ -334,20 +334,42 @@ class LogDirectory:
             self.write_checkpoint(*self.collect_checkpoint(name))
 
     def checkpoint_truncation(
-        self, topic_partition: TopicPartition, *, recovery_point: int, log_start_offset: int | None
+        self, topic_partition: TopicPartition, end_offset: int, *, recovery_point: int, log_start_offset: int | None
     ) -> None:
-        """Write checkpoints for a log that is about to be truncated; None leaves a checkpoint unchanged.
+        """Write checkpoints for a log that is about to be truncated; no line for a log start offset of None.
 
         Waits for the disk on the event loop: truncation is rare, and nothing may be appended before it is done.
         """
-        if topic_partition not in self.logs:
+        log = self.logs.get(topic_partition)
+        if log is None:
             return
-        for name, offset in ((RECOVERY_POINTS, recovery_point), (LOG_START_OFFSETS, log_start_offset)):
+        offsets = {RECOVERY_POINTS: recovery_point, LOG_START_OFFSETS: log_start_offset}
+        if self._latest_high_watermark(log) > end_offset:
+            # Else a crash before the next regular write would declare what is appended from now on committed (R4).
+            offsets[HIGH_WATERMARKS] = end_offset
+        for name, offset in offsets.items():
             checkpoint = self.collect_checkpoint(name)
             checkpoint.offsets.pop(topic_partition, None)
             if offset is not None:
                 checkpoint.offsets[topic_partition] = offset
             self.write_checkpoint(*checkpoint)
+
+    def _latest_high_watermark(self, log: CheckpointedLog) -> int:
+        """The larger one of the log's and its checkpoint's. A write in progress may have the log's."""
+        written = self._written.get(HIGH_WATERMARKS)
+        return max(log.high_watermark, written.offsets.get(log.topic_partition, 0) if written else 0)
+
+    def lower_high_watermarks(
+        self, logs: Iterable[CheckpointedLog], high_watermarks: dict[TopicPartition, int]
+    ) -> None:
+        """Write the high watermarks of loaded logs if one was lowered, because its log ends before its checkpoint (R4).
+
+        Before anything is appended: after another crash the checkpoint would count for records that nobody committed.
+        """
+        if any(log.high_watermark < high_watermarks.get(log.topic_partition, 0) for log in logs):
+            lowered = {log.topic_partition: log.high_watermark for log in logs}
+            self._collected += 1
+            self.write_checkpoint(HIGH_WATERMARKS, self._collected, {**high_watermarks, **lowered})
 
     @property
     def size_bytes(self) -> int:

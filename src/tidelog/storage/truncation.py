@@ -65,6 +65,7 @@ def _checkpoint(log: LogState, end_offset: int, log_start_offset: int, base_offs
     """
     log.directory.checkpoint_truncation(
         log.topic_partition,
+        end_offset,
         recovery_point=min(log.flusher.recovery_point, end_offset),
         log_start_offset=log_start_offset if log_start_offset > base_offset else None,
     )
