@@ -175,7 +175,8 @@ def check_files(directory: Path, *, expect: Iterable[str] = ()) -> list[str]:
         if not found and suffix in expect:
             wrong.append(f"there is no {suffix} file to look at")
         for group in grouped(found):
-            wrong += look(group, flags)
+            for version in (KAFKA_3, KAFKA_4) if suffix == ".snapshot" else (KAFKA_3,):
+                wrong += look(group, flags, version)
     return [complaint.replace(f"{directory}/", "") for complaint in wrong]
 
 
@@ -208,9 +209,9 @@ def grouped(paths: Sequence[Path]) -> Iterator[list[Path]]:
     yield from (group for group in (compacted, others) if group)
 
 
-def look(paths: Sequence[Path], flags: Sequence[str]) -> list[str]:
+def look(paths: Sequence[Path], flags: Sequence[str], version: str = KAFKA_3) -> list[str]:
     try:
-        output = dump_log_segments(paths, *flags)
+        output = dump_log_segments(paths, *flags, version=version)
     except KafkaFailed as error:
         return [f"DumpLogSegments {' '.join(flags)} failed: {str(error)[-600:]}"]
     seen = output.count("Dumping ")

@@ -1,4 +1,5 @@
 import asyncio
+import struct
 
 import pytest
 
@@ -20,6 +21,7 @@ from tidelog.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
+from tidelog.protocol.checksums import crc32c
 from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
 from tidelog.protocol.records import ControlType, EndMarker
 from tidelog.runtime.clock import ManualClock
@@ -153,6 +155,36 @@ def test_the_state_survives_a_crash() -> None:
     assert send(again, 19).is_duplicate
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_any_of_the_last_five_batches_is_known_again_after_a_restart(is_clean: bool) -> None:
+    """A producer with five requests in flight repeats all of them. A segment begins in between."""
+    log = new_log()
+    for number in range(3):
+        send(log, number * 2, 2, producer_id=9)
+    first = [send(log, number * 2, 2) for number in range(5)]
+    log.roll()
+    first.append(send(log, 10, 2))
+    if is_clean:
+        asyncio.run(log.close())
+    again = loaded(log, is_clean=is_clean, recovery_point=log.log_end_offset)
+    for number in range(1, 6):
+        assert send(again, number * 2, 2) == first[number]._replace(is_duplicate=True, log_append_time_ms=NOW_MS)
+    assert again.log_end_offset == 18
+    with pytest.raises(OutOfOrderSequenceNumber):
+        send(again, 0, 2)
+
+
+def test_a_snapshot_of_apache_kafka_has_the_last_batch_only() -> None:
+    log = new_log()
+    for number in range(3):
+        send(log, number)
+    of_kafka = log.producers.snapshot()[10:56]
+    body = struct.pack(">i", 1) + of_kafka
+    states = ProducerStateManager()
+    states.restore(struct.pack(">hI", 1, crc32c(body)) + body, 3)
+    assert list(states.by_id[PRODUCER].batches) == list(log.producers.by_id[PRODUCER].batches)[-1:]
+
+
 def test_a_damaged_snapshot_is_not_needed() -> None:
     disk = MemoryDisk()
     log = new_log(disk, settings=TopicSettings(segment_bytes=300))
@@ -217,10 +249,11 @@ def test_cutting_the_end_off_a_log_reads_only_its_end(monkeypatch: pytest.Monkey
 
 def test_snapshots_are_read_back_and_damage_is_noticed() -> None:
     log = new_log()
-    send(log, 5, 3)
+    send(log, 5, 2)
+    send(log, 7, 1)
     send(log, 0, producer_id=9, transactional=True)
     snapshot = log.producers.snapshot()
-    assert len(snapshot) == 10 + 2 * 46
+    assert len(snapshot) == 10 + 2 * 46 + 12 + 32
     states = ProducerStateManager()
     states.restore(snapshot, 4)
     assert states.snapshot() == snapshot

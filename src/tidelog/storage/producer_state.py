@@ -4,7 +4,7 @@
 
 import struct
 from collections import deque
-from collections.abc import Iterator
+from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -31,6 +31,8 @@ SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hIi")
 _SNAPSHOT_CRC_START = 6
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_EARLIER_BATCHES = struct.Struct(">qi")
+_EARLIER_BATCH = struct.Struct(">iiqqq")
 _new_tuple: Final = tuple.__new__  # half the time of a named tuple's own constructor
 
 
@@ -326,7 +328,7 @@ class ProducerStateManager:
     # ---- snapshots
 
     def copy(self, end_offset: int) -> "ProducerStateManager":
-        """Copy of the current state. Unlike a snapshot it has all batches for duplicate detection."""
+        """Copy of the current state."""
         twin = ProducerStateManager(end_offset)
         twin.by_id = {producer_id: state.copy() for producer_id, state in self.by_id.items()}
         twin._open_transactions = self._open_transactions.copy()
@@ -342,13 +344,19 @@ class ProducerStateManager:
         self.verifications.clear()
 
     def snapshot(self) -> bytes:
-        entries = b"".join(_snapshot_entry(state) for state in self.by_id.values())
-        body = struct.pack(">i", len(self.by_id)) + entries
+        """Kafka's entries, which have the last batch of each producer, and behind them the batches before it.
+
+        Apache Kafka ignores those. It does not recognise a repetition of an earlier batch after a crash.
+        """
+        states = self.by_id.values()
+        entries = [_snapshot_entry(state) for state in states]
+        earlier = [_earlier_batches(state) for state in states if len(state.batches) > 1]
+        body = b"".join([struct.pack(">i", len(entries)), *entries, *earlier])
         return struct.pack(">hI", SNAPSHOT_VERSION, crc32c(body)) + body
 
     def restore(self, snapshot: bytes, end_offset: int) -> None:
         """Load a snapshot. Raises CorruptSnapshot before anything has changed."""
-        states = list(_snapshot_states(snapshot))
+        states = _snapshot_states(snapshot)
         self.clear(end_offset)
         self.by_id.update((state.producer_id, state) for state in states)
         opened = [state for state in states if state.transaction_first_offset != NO_OFFSET]
@@ -370,7 +378,14 @@ def _snapshot_entry(state: ProducerStateEntry) -> bytes:
     )
 
 
-def _snapshot_states(snapshot: bytes) -> Iterator[ProducerStateEntry]:
+def _earlier_batches(state: ProducerStateEntry) -> bytes:
+    """All but the last one."""
+    count = len(state.batches) - 1
+    batches = [_EARLIER_BATCH.pack(*batch) for batch in islice(state.batches, count)]
+    return _EARLIER_BATCHES.pack(state.producer_id, count) + b"".join(batches)
+
+
+def _snapshot_states(snapshot: bytes) -> list[ProducerStateEntry]:
     if len(snapshot) < _SNAPSHOT_HEADER.size:
         raise CorruptSnapshot(f"{len(snapshot)} bytes are less than a header")
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(snapshot)
@@ -378,10 +393,28 @@ def _snapshot_states(snapshot: bytes) -> Iterator[ProducerStateEntry]:
         raise CorruptSnapshot(f"version {version} is unknown")
     if crc32c(memoryview(snapshot)[_SNAPSHOT_CRC_START:]) != crc:
         raise CorruptSnapshot("its CRC does not match")
-    if len(snapshot) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size:
-        raise CorruptSnapshot(f"{count} entries do not fill {len(snapshot)} bytes")
-    for entry in _SNAPSHOT_ENTRY.iter_unpack(snapshot[_SNAPSHOT_HEADER.size :]):
-        yield _snapshot_state(*entry)
+    entries_end = _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size
+    if len(snapshot) < entries_end:
+        raise CorruptSnapshot(f"{count} entries do not fit into {len(snapshot)} bytes")
+    entries = _SNAPSHOT_ENTRY.iter_unpack(snapshot[_SNAPSHOT_HEADER.size : entries_end])
+    states = {entry[0]: _snapshot_state(*entry) for entry in entries}
+    try:
+        _restore_earlier_batches(states, snapshot, entries_end)
+    except (KeyError, struct.error) as error:
+        raise CorruptSnapshot(f"the batches behind {count} entries cannot be read: {error!r}") from error
+    return list(states.values())
+
+
+def _restore_earlier_batches(states: dict[int, ProducerStateEntry], snapshot: bytes, position: int) -> None:
+    while position < len(snapshot):
+        producer_id, count = _EARLIER_BATCHES.unpack_from(snapshot, position)
+        position += _EARLIER_BATCHES.size
+        if not 0 < count < REMEMBERED_BATCHES:
+            raise CorruptSnapshot(f"{count} batches before the last one of producer {producer_id}")
+        for number in reversed(range(count)):
+            batch = _EARLIER_BATCH.unpack_from(snapshot, position + number * _EARLIER_BATCH.size)
+            states[producer_id].batches.appendleft(BatchMetadata(*batch))
+        position += count * _EARLIER_BATCH.size
 
 
 def _snapshot_state(
