@@ -22,7 +22,7 @@ from tidelog.replication.leader import LeaderEffects, PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.partition_states import PartitionFetchState
 from tidelog.replication.remote_replica import RemoteReplica
-from tidelog.storage import follower_checks
+from tidelog.storage import follower_checks, producer_state
 from tidelog.storage import log as log_module
 from tidelog.storage.follower_checks import checked_batches
 from tidelog.storage.leader_epochs import EpochEnd, LeaderEpochs
@@ -231,4 +231,14 @@ def high_watermark_over_the_plain_isr() -> Iterator[None]:
         return follower.broker_id in self.in_sync_replicas
 
     with patch.object(PartitionLeader, "holds_back_high_watermark", is_in_sync):
+        yield
+
+
+# ---- producers
+
+
+@contextmanager
+def snapshots_of_the_last_batch() -> Iterator[None]:
+    """As Apache Kafka's: of each producer a snapshot has one batch, not five."""
+    with patch.object(producer_state, "_earlier_batches", lambda state: b""):
         yield

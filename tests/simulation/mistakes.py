@@ -29,12 +29,13 @@ from tests.simulation.broken_retries import (
 from tests.simulation.broken_rules import (
     high_watermark_over_the_plain_isr,
     joining_before_the_epoch_start,
+    snapshots_of_the_last_batch,
     truncating_to_the_high_watermark,
     unfenced_fetches,
     without_second_question,
 )
 from tidelog.simulation.chaos import Verdict, run_events
-from tidelog.simulation.swarm import ALL_FAULTS, CONDITIONS, DISK_MOVES, WORK
+from tidelog.simulation.swarm import ALL_FAULTS, CONDITIONS, DISK_MOVES, OPTIONAL_WORK, PIPELINED_WRITES
 
 FAULTS_S = 8.0
 """How long faults strike in a run that looks for a mistake: the beginning of what the seed draws."""
@@ -55,7 +56,7 @@ class Mistake(NamedTuple):
 
 
 def _names(*names: str) -> frozenset[str]:
-    assert set(names) <= {*ALL_FAULTS, *CONDITIONS, *WORK, DISK_MOVES}, names
+    assert set(names) <= {*ALL_FAULTS, *CONDITIONS, *OPTIONAL_WORK}, names
     return frozenset(names)
 
 
@@ -166,6 +167,13 @@ MISTAKES: Mapping[str, Mistake] = {
         _names("no_descriptors"),
         DESCRIPTORS,
     ),
+    "snapshots-of-one-batch": Mistake(
+        "I5",
+        "after a crash a broker knows only the last batch of a producer that repeats five",
+        snapshots_of_the_last_batch,
+        _names(PIPELINED_WRITES),
+        RESTARTS,
+    ),
     "refused-roles-forgotten": Mistake(
         "R43",
         "a broker that rejoins refuses its roles, and does not get them again",
@@ -198,6 +206,7 @@ FOUND_BY: Mapping[str, tuple[int, ...]] = {
     "marked-clean-after-failure": (955,),
     "future-log-keeps-its-high-watermark": (172, 70, 437),
     "followers-given-up": (4463,),
+    "snapshots-of-one-batch": (1875, 1079, 3989, 4654, 3059),
     "refused-roles-forgotten": (1788, 2302, 2236),
     "deletion-answers-of-any-attempt": (1788,),
 }

@@ -18,7 +18,7 @@ from tidelog.simulation.fault_schedule import draw_schedule
 from tidelog.simulation.many_seeds import Finding, run_one
 from tidelog.simulation.processes import run_simulation
 from tidelog.simulation.shrinking import shrink
-from tidelog.simulation.swarm import ALL_FAULTS, ALWAYS_WORK, DISK_MOVES, REASSIGNMENTS, THROTTLES, WORK, draw_config
+from tidelog.simulation.swarm import ALL_FAULTS, ALWAYS_WORK, OPTIONAL_WORK, draw_config
 from tidelog.store.interface import Create
 
 REPEATED_SEEDS = (4, 7, 18, 58)
@@ -126,7 +126,7 @@ def test_faults_that_are_left_out_do_not_strike() -> None:
 
 def test_swarms_differ_and_every_fault_and_kind_of_work_is_in_some() -> None:
     configs = [draw_config(seed) for seed in range(200)]
-    kinds = {*WORK, REASSIGNMENTS, DISK_MOVES, THROTTLES, *ALWAYS_WORK}
+    kinds = {*OPTIONAL_WORK, *ALWAYS_WORK}
     assert {fault for config in configs for fault in config.faults} == set(ALL_FAULTS)
     assert {work for config in configs for work in config.work} == kinds
     assert {config.brokers for config in configs} == {3, 4, 5, 6, 7}

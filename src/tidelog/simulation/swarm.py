@@ -63,12 +63,13 @@ DISKS_ONE_IN = 6
 """A run with either has two log directories."""
 THROTTLES = "throttles"
 THROTTLES_ONE_IN = 8
-"""A run with throttles has reassignments, too.
-
-All of these, and storage settings, have random sources of their own, so that adding them did not change the other
-draws of existing seeds.
-"""
-DISKS_SOURCE, THROTTLES_SOURCE, STORAGE_SOURCE = 36, 48, 15
+"""A run with throttles has reassignments, too."""
+PIPELINED_WRITES = "pipelined_writes"
+PIPELINED_WRITES_ONE_IN = 3
+OPTIONAL_WORK = (*WORK, REASSIGNMENTS, DISK_MOVES, THROTTLES, PIPELINED_WRITES)
+"""What is not in WORK, and storage settings, have random sources of their own, so that adding them did not change the
+other draws of existing seeds."""
+DISKS_SOURCE, THROTTLES_SOURCE, STORAGE_SOURCE, PIPELINES_SOURCE = 36, 48, 15, 16
 """Numbers of random sources. With the first two, most seeds that find known mistakes draw neither of them."""
 ALWAYS_WORK = frozenset({"writes"})
 WORK_ONE_IN = (3, 5, 8)
@@ -143,7 +144,7 @@ class SwarmConfig:
     def summary(self) -> str:
         faults = ", ".join(name for name in ALL_FAULTS if name in self.faults)
         conditions = ", ".join(name for name in CONDITIONS if name in self.conditions)
-        work = ", ".join(name for name in (*WORK, REASSIGNMENTS, DISK_MOVES, THROTTLES) if name in self.work)
+        work = ", ".join(name for name in OPTIONAL_WORK if name in self.work)
         return (
             f"{self.brokers} brokers with {self.log_directories} log directories each,"
             f" {self.fault_duration_s:g} s of faults;"
@@ -172,9 +173,9 @@ def is_without_checksum(data: bytes | bytearray, position: int) -> bool:
 
 def draw_config(seed: int) -> SwarmConfig:
     # Each aspect has its own random source, so that a new kind of work does not change the faults of a seed.
-    draw, of_faults, of_work, of_moves, of_reads, of_disks, of_throttles, of_storage = (
+    draw, of_faults, of_work, of_moves, of_reads, of_disks, of_throttles, of_storage, of_pipelines = (
         Draw(SeededRandomness(seed * 7919 + number))
-        for number in (10, 11, 12, 13, 14, DISKS_SOURCE, THROTTLES_SOURCE, STORAGE_SOURCE)
+        for number in (10, 11, 12, 13, 14, DISKS_SOURCE, THROTTLES_SOURCE, STORAGE_SOURCE, PIPELINES_SOURCE)
     )
     disks = of_disks.some_of((DISK_MOVES, FAILED_LOG_DIR), DISKS_ONE_IN)
     brokers = draw.one_of(BROKERS)
@@ -192,6 +193,7 @@ def draw_config(seed: int) -> SwarmConfig:
         | of_moves.some_of((REASSIGNMENTS,), REASSIGNMENTS_ONE_IN)
         | (frozenset({REASSIGNMENTS, THROTTLES}) if of_throttles.below(THROTTLES_ONE_IN) == 0 else frozenset())
         | (disks & {DISK_MOVES})
+        | of_pipelines.some_of((PIPELINED_WRITES,), PIPELINED_WRITES_ONE_IN)
         | ALWAYS_WORK,
         latency_s=draw.one_of(LATENCIES_S),
         store_latency_s=draw.one_of(STORE_LATENCIES_S),

@@ -23,6 +23,7 @@ from tidelog.simulation.work.operating import (
     PreferredElections,
     UncleanElections,
 )
+from tidelog.simulation.work.pipelining import PipelinedWrites
 from tidelog.simulation.work.reading import FinalReads, RewindingReads
 from tidelog.simulation.work.reassigning import Reassignments
 from tidelog.simulation.work.throttling import Throttles
@@ -51,6 +52,7 @@ WORKS: Mapping[str, type[Work]] = {
         Reassignments,
         Throttles,
         DiskMoves,
+        PipelinedWrites,
     )
 }
 LONG_RUN_S = 60.0

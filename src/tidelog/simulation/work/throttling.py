@@ -27,6 +27,7 @@ class Throttles(WorkOnOrders):
             await self.rest(MAX_PAUSE_MS)
             if self.is_one_in(4):
                 await self._try_list(self._some_replicas())
+        await self._remove_all()  # writers may wait for replicas that are throttled to a standstill
 
     def _some_replicas(self) -> str | None:
         if self.is_one_in(4):
@@ -53,7 +54,7 @@ class Throttles(WorkOnOrders):
             self._client, ORDERS, {f"{side}.replication.throttled.replicas": replicas for side in SIDES}
         )
 
-    async def settle(self) -> None:
+    async def _remove_all(self) -> None:
         for side in SIDES:
             await self.until_done(lambda side=side: self._limit(side, None))  # type: ignore[misc]
         await self.until_done(lambda: self._list(None))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+from tidelog.client.network.connection import ClientConnection
 from tidelog.client.producer.producer import Delivery, Producer, ProducerSettings
 from tidelog.client.producer.producer_settings import ACKS_ALL
 from tidelog.errors import (
@@ -70,6 +71,18 @@ async def acknowledged(history: History, delivery: Delivery, write: Write) -> No
     """Record the acknowledgement; after an error the record may still exist."""
     with suppress(*ClientErrors):
         history.acknowledge(write, (await delivery).offset)
+
+
+async def produce(connection: ClientConnection, target: TopicPartition, batch: bytes, timeout_ms: int) -> int:
+    """Send one batch with acks=all. Returns its offset, or raises the broker's error."""
+    data = PartitionProduceData(index=target.partition, records=memoryview(batch))
+    request = ProduceRequest(
+        acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=target.topic, partition_data=[data])]
+    )
+    response = await connection.ask(request, ProduceResponse, version=NAMED_VERSION, timeout_s=timeout_ms / 1000 + 1.0)
+    (answer,) = response.responses[0].partition_responses
+    raise_error(answer.error_code, str(target))
+    return answer.base_offset
 
 
 class PatientWrites(Work):
@@ -195,22 +208,13 @@ class OneShotWrites(WorkOnOrders):
             await self._refresh_metadata(seen_version)
 
     async def _ask(self, write: Write) -> int:
-        topic, partition = write.topic_partition
-        await self._client.topics_in_use([topic])
+        await self._client.topics_in_use([write.topic_partition.topic])
         leader = self._client.metadata.leader_of(write.topic_partition)
         connection = await self._client.connections.to(leader.broker.address)
         record = Record(0, self.context.cluster.clock.now_ms(), None, write.value)
-        data = PartitionProduceData(index=partition, records=memoryview(bytes(build_batch([record]))))
-        timeout_ms = self.one_of(ONE_SHOT_TIMEOUTS_MS)
-        request = ProduceRequest(
-            acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+        return await produce(
+            connection, write.topic_partition, bytes(build_batch([record])), self.one_of(ONE_SHOT_TIMEOUTS_MS)
         )
-        response = await connection.ask(
-            request, ProduceResponse, version=NAMED_VERSION, timeout_s=timeout_ms / 1000 + 1.0
-        )
-        (answer,) = response.responses[0].partition_responses
-        raise_error(answer.error_code, str(write.topic_partition))
-        return answer.base_offset
 
     async def _refresh_metadata(self, seen_version: int) -> None:
         await self.pace(MAX_PAUSE_MS)
