@@ -226,6 +226,8 @@ def check(writer: IdempotentWriter, logs: Logs, *readers: FollowingReader) -> No
 def _difference(stored: list[bytes], sent: list[bytes]) -> str:
     lost = set(sent) - set(stored)
     first = next((at for at, (one, other) in enumerate(zip(stored, sent, strict=False)) if one != other), None)
+    around = stored[max((first or 0) - 5, 0) : (first or 0) + 10]
     return (
-        f"{len(stored)} stored, {len(sent)} sent, {len(set(stored))} different, lost {sorted(lost)[:5]}, first {first}"
+        f"{len(stored)} stored, {len(sent)} sent, {len(set(stored))} different, lost {sorted(lost)[:5]},"
+        f" first {first}, around it {around}"
     )

@@ -177,6 +177,20 @@ def test_a_producer_that_the_partition_does_not_know_may_start_anywhere() -> Non
     with_broker(scenario)
 
 
+def test_batches_do_not_overtake_one_that_was_refused_for_now() -> None:
+    """Five requests are in flight, and the topic appears between the first and the second."""
+
+    async def scenario(harness: Harness, client: Client) -> None:
+        sender = await producer(client)
+        assert await sender.send(0) == (UnknownTopicOrPartition.code, -1)
+        await client.create_topic("t")
+        for sequence in (2, 4, 6, 8):
+            assert await sender.send(sequence) == (UnknownTopicOrPartition.code, -1)
+        assert [await sender.send(2 * number) for number in range(5)] == [(0, 2 * number) for number in range(5)]
+
+    with_broker(scenario)
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_restart_remembers_what_was_written(is_clean: bool) -> None:
     async def main() -> None:

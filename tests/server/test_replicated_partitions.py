@@ -68,8 +68,10 @@ class Orders:
         response = await connection.ask(request, MetadataResponse)
         return set(response.topics[0].partitions[0].isr_nodes)
 
-    async def produce(self, value: bytes, acks: int = -1) -> int:
-        request = produce_request("orders", batch_of(value), acks=acks)
+    async def produce(self, value: bytes, acks: int = -1, sequence: int | None = None) -> int:
+        """With a sequence: as an idempotent producer."""
+        identity = {} if sequence is None else {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        request = produce_request("orders", batch_of(value, **identity), acks=acks)
         response = await self.connection.ask(request, ProduceResponse, version=9)
         return response.responses[0].partition_responses[0].error_code
 
@@ -138,6 +140,25 @@ def test_nothing_is_committed_while_too_few_are_in_sync() -> None:
         await asyncio.sleep(10)
         assert orders.in_sync() == {1, 2, 3}
         assert (await orders.fetch(1)).high_watermark == 3
+
+    with_orders(scenario, min_insync_replicas="2")
+
+
+def test_batches_behind_one_that_was_refused_for_lack_of_replicas_are_refused_too() -> None:
+    """If they were out of order, librdkafka would write under another epoch what is written already."""
+
+    async def scenario(orders: Orders) -> None:
+        assert await orders.produce(b"0", sequence=0) == 0
+        orders.cluster.cut(LEADER, FOLLOWERS)
+        await asyncio.sleep(1.5 * LAG_S + 6)
+        await orders.produce(b"b", acks=1)
+        await asyncio.sleep(1.5 * LAG_S + 6)
+        assert await orders.produce(b"1", sequence=1) == NotEnoughReplicas.code
+        orders.cluster.mend()
+        await asyncio.sleep(10)
+        assert orders.in_sync() == {1, 2, 3}
+        assert await orders.produce(b"2", sequence=2) == NotEnoughReplicas.code
+        assert [await orders.produce(b"%d" % number, sequence=number) for number in (1, 2, 3)] == [0, 0, 0]
 
     with_orders(scenario, min_insync_replicas="2")
 

@@ -22,6 +22,7 @@ from tidelog.replication.leader import LeaderEffects, PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.partition_states import PartitionFetchState
 from tidelog.replication.remote_replica import RemoteReplica
+from tidelog.server.refused_batches import RefusedBatches
 from tidelog.storage import follower_checks, producer_state
 from tidelog.storage import log as log_module
 from tidelog.storage.follower_checks import checked_batches
@@ -241,4 +242,11 @@ def high_watermark_over_the_plain_isr() -> Iterator[None]:
 def snapshots_of_the_last_batch() -> Iterator[None]:
     """As Apache Kafka's: of each producer a snapshot has one batch, not five."""
     with patch.object(producer_state, "_earlier_batches", lambda state: b""):
+        yield
+
+
+@contextmanager
+def batches_overtake_refused_ones() -> Iterator[None]:
+    """As in Apache Kafka: a batch behind a refused one is out of order, or the first of a producer."""
+    with patch.object(RefusedBatches, "check", lambda *_: None):
         yield

@@ -27,6 +27,7 @@ from tests.simulation.broken_retries import (
     rejected_roles_forgotten,
 )
 from tests.simulation.broken_rules import (
+    batches_overtake_refused_ones,
     high_watermark_over_the_plain_isr,
     joining_before_the_epoch_start,
     snapshots_of_the_last_batch,
@@ -174,6 +175,12 @@ MISTAKES: Mapping[str, Mistake] = {
         _names(PIPELINED_WRITES),
         RESTARTS,
     ),
+    "refused-batches-overtaken": Mistake(
+        "I5",
+        "a batch behind one that was refused for now is out of order",
+        batches_overtake_refused_ones,
+        _names(PIPELINED_WRITES),
+    ),
     "refused-roles-forgotten": Mistake(
         "R43",
         "a broker that rejoins refuses its roles, and does not get them again",
@@ -207,6 +214,7 @@ FOUND_BY: Mapping[str, tuple[int, ...]] = {
     "future-log-keeps-its-high-watermark": (172, 70, 437),
     "followers-given-up": (4463,),
     "snapshots-of-one-batch": (1875, 1079, 3989, 4654, 3059),
+    "refused-batches-overtaken": (4408, 3102, 2671, 4477),
     "refused-roles-forgotten": (1788, 2302, 2236),
     "deletion-answers-of-any-attempt": (1788,),
 }

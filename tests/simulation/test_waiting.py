@@ -32,7 +32,7 @@ from tidelog.errors import NO_ERROR, NotLeaderOrFollower, RequestTimedOut
 from tidelog.protocol.messages.fetch import FetchResponse
 from tidelog.protocol.messages.produce import ProduceResponse
 from tidelog.runtime.purgatory import DelayedOperation
-from tidelog.server.handlers.produce import DelayedProduce
+from tidelog.server.delayed_produce import DelayedProduce
 from tidelog.simulation.cluster import SimulatedCluster
 
 # ---- KAFKA-6653, KAFKA-7697

@@ -64,6 +64,35 @@ def test_produce_fails_twice_and_is_retried(kafka: Cluster) -> None:
     kafka.topic("tides").should_have(value="low", count=1)
 
 
+def test_what_may_be_written_is_not_written_again_when_another_partition_refuses_for_now(kafka: Cluster) -> None:
+    """librdkafka would continue in another epoch, everywhere, if batches behind the refused one were out of order."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic("tides", 2)])["tides"].result()
+    producer = _producer(kafka, enable_idempotence=True, batch_num_messages=1, linger_ms=0)
+    for partition in (0, 1):
+        producer.produce("tides", b"first", partition=partition)
+    assert producer.flush(TIMEOUT_S) == 0
+
+    def written(partition: int) -> list[bytes | None]:
+        return [record.value for record in kafka.topic("tides").records() if record.partition == partition]
+
+    held_up = kafka.on("Produce", topic="tides", partition=0).fail("NOT_ENOUGH_REPLICAS")
+    kafka.on("Produce", topic="tides", partition=0).lose_answer(times=1)
+    producer.produce("tides", b"written", partition=0)
+    while not held_up.hits:
+        producer.poll(0.01)
+    kafka.on("Produce", topic="tides", partition=1).fail("NOT_ENOUGH_REPLICAS", times=1)
+    values = [b"%d" % number for number in range(5)]
+    for value in values:
+        producer.produce("tides", value, partition=1)
+    while len(written(1)) < 1 + len(values):
+        producer.poll(0.01)
+    held_up.remove()
+    assert producer.flush(TIMEOUT_S) == 0
+    assert written(0) == [b"first", b"written"]
+    assert written(1) == [b"first", *values]
+
+
 def test_an_error_that_is_not_retriable_reaches_the_producer(kafka: Cluster) -> None:
     kafka.on("Produce").fail("TOPIC_AUTHORIZATION_FAILED")
     error = _send(_producer(kafka), "tides", b"low")

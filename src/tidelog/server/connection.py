@@ -24,6 +24,7 @@ from tidelog.runtime.network import Channel, FramePart, HandshakeFailed
 from tidelog.server.dispatch import Dispatcher, RequestContext, Route, UnsupportedRequest
 from tidelog.server.login import CertificateName, Login
 from tidelog.server.peer_error_log import PeerErrorLog
+from tidelog.server.refused_batches import RefusedBatches
 from tidelog.server.request_times import BOUNDS_S
 from tidelog.server.session import Session
 
@@ -115,6 +116,7 @@ class Connection:
         self._last_held: asyncio.Future[None] | None = None
         self.is_held = False
         """A request could not start at once; those that must start in order queue behind it."""
+        self.refused_batches = RefusedBatches()
 
     def hold(self) -> "HeldRequest":
         """Join the queue of held requests. Reading pauses until it is empty."""

@@ -163,6 +163,17 @@ class ProducerStateManager:
             )
         return None
 
+    def is_expected(self, header: BatchHeader) -> bool:
+        """Whether the batch follows the last one of its producer, or repeats one of the last."""
+        state = self.by_id.get(header.producer_id)
+        if state is None or header.producer_epoch != state.epoch:
+            return False
+        sequence = header.base_sequence
+        return (
+            sequence == state.next_sequence
+            or state.find_duplicate(header.producer_epoch, sequence, header.last_sequence) is not None
+        )
+
     def check_end_marker(self, header: BatchHeader, marker: EndMarker) -> None:
         state = self.by_id.get(header.producer_id)
         if state is not None and marker.coordinator_epoch < state.coordinator_epoch:

@@ -7,12 +7,13 @@ from copy import copy
 from functools import partial
 from typing import Any, cast
 
-from tidelog.errors import KafkaError
+from tidelog.errors import KafkaError, RetriableError
 from tidelog.protocol.apis import API_KEYS, API_VERSIONS_KEY
 from tidelog.protocol.errors import TooManyElements
 from tidelog.protocol.messages.fetch import FetchRequest, FetchTopic
 from tidelog.protocol.messages.metadata import MetadataResponse
 from tidelog.protocol.messages.produce import ProduceRequest
+from tidelog.protocol.record_batch import HEADER_BYTES, read_header
 from tidelog.protocol.structs import Request, Response, Struct
 from tidelog.runtime.deferred import Deferred, as_deferred, mapped
 from tidelog.server.broker import Broker
@@ -33,7 +34,7 @@ from tidelog.testing.error_answers import error_response
 from tidelog.testing.links import KIT, MachineNetwork
 from tidelog.testing.request_parts import TOPIC_ARRAYS, RecordedRequest, as_plain, parts_of, topic_of
 from tidelog.testing.request_script import RequestScript, Verdict
-from tidelog.types import Uuid
+from tidelog.types import TopicPartition, Uuid
 
 FETCH, METADATA, PRODUCE = 1, 3, 0
 CLOSED_BY_SCRIPT = "closed by the script of the test"
@@ -189,6 +190,8 @@ class ScriptedRoute(Route):
         if isinstance(request, FetchRequest):
             request = _with_session(request, context)
         failed, rest = _split(request, verdict.rule.filter.topic, verdict.rule.filter.partition, context)
+        if isinstance(failed, ProduceRequest) and issubclass(error, RetriableError):
+            _add_refused_batches(failed, context, error())
         answer = error_response(self.name, failed, API_KEYS[self.api_key].response, self.version, error)
         if rest is not None:
             return _changed(self.serve(rest, context), partial(_merged, answer))
@@ -198,6 +201,16 @@ class ScriptedRoute(Route):
 def _topic_name(context: RequestContext, topic_id: Uuid) -> str | None:
     topic = context.services.cluster.image.topic_by_id(topic_id)
     return None if topic is None else topic.name
+
+
+def _add_refused_batches(request: ProduceRequest, context: RequestContext, error: RetriableError) -> None:
+    """As the broker itself: batches in flight behind them get the same error."""
+    for topic in request.topic_data:
+        name = topic.name or _topic_name(context, topic.topic_id)
+        for data in topic.partition_data:
+            if name is not None and data.records is not None and len(data.records) >= HEADER_BYTES:
+                header = read_header(data.records)
+                context.connection.refused_batches.add(TopicPartition(name, data.index), header, error)
 
 
 def _pass_on(outcome: Outcome, answer: Deferred[Any]) -> None:

@@ -22,6 +22,7 @@ from tidelog.errors import (
     OutOfOrderSequenceNumber,
     RecordsRejected,
     RequestTimedOut,
+    RetriableError,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
@@ -49,10 +50,8 @@ from tidelog.protocol.record_batch import (
 )
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.runtime.deferred import Deferred, awaited
-from tidelog.runtime.delayed_reply import DelayedReply
-from tidelog.runtime.purgatory import Watchers
-from tidelog.server.commit_waits import CommitWait
 from tidelog.server.connection import HeldRequest
+from tidelog.server.delayed_produce import AppendWait, end_waits, wait_for_replication
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.produce_responses import close_if_failed, failed, rejected
@@ -212,12 +211,12 @@ async def _flush(appends: "_Appends") -> None:
 
 
 def _answer(
-    request: ProduceRequest, response: ProduceResponse, waits: list["_Wait"], context: RequestContext
+    request: ProduceRequest, response: ProduceResponse, waits: list[AppendWait], context: RequestContext
 ) -> ProduceResponse | Deferred[ProduceResponse]:
     if waits:
         if not all(wait.is_over() for wait in waits):
-            return _wait_for_replication(request, response, waits, context)
-        _end_waits(waits)
+            return wait_for_replication(request, response, waits, context)
+        end_waits(waits)
     add_leaders_to_produce(response, context)
     return response
 
@@ -232,7 +231,7 @@ class _Appends:
         self.acks = request.acks
         self.transactional_id = request.transactional_id
         self.has_error = False
-        self.waits: list[_Wait] = []
+        self.waits: list[AppendWait] = []
         self.unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
         self.unverified: list[tuple[_Place, Deferred[PartitionProduceResponse]]] = []
         """Batches that wait for their transaction coordinator."""
@@ -255,16 +254,6 @@ class _Appends:
                 if turns.is_slice_over():
                     await turns.wait(is_continued=True)
         return response
-
-
-class _Wait(CommitWait):
-    """An acks=all append with its response."""
-
-    __slots__ = ("answer",)
-
-    def __init__(self, partition: Partition, end_offset: int, response: PartitionProduceResponse) -> None:
-        super().__init__(partition, end_offset)
-        self.answer = response
 
 
 def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduceResponse:
@@ -318,6 +307,9 @@ def _append(
     except NeedsSlices:
         appends.long_batches.append(_LongBatch(_Place.of(name, data.index, responses), batch, appends))
         return failed(data.index, RequestTimedOut("the batch was not validated in time"))
+    except RetriableError as error:
+        context.connection.refused_batches.add(TopicPartition(name, data.index), read_header(batch), error)
+        raise
 
 
 def _verify_and_append(
@@ -329,6 +321,9 @@ def _verify_and_append(
     asked = _question(header, appends)
     partition = services.partition(*topic_partition)
     partition.require_leader()
+    refused = appends.context.connection.refused_batches
+    if refused.by_producer:
+        refused.check(topic_partition, header, partition.log.producers)
     guard = None
     if asked.adds or services.verifier.is_enabled:
         if prepared is None:
@@ -361,6 +356,9 @@ def _append_to(
         partition = services.replicas.get(name, index)
     except UnknownTopicOrPartition:
         partition = services.partition(name, index)  # raises what fits the cluster
+    refused = appends.context.connection.refused_batches
+    if refused.by_producer:
+        refused.check(partition.topic_partition, read_header(batch), partition.log.producers)
     try:
         result = partition.append_as_leader(batch, appends.acks, CLIENT, prepared)
     except KafkaError as error:
@@ -372,7 +370,7 @@ def _append_to(
         index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
     )
     if appends.acks == ACKS_ALL:
-        appends.waits.append(_Wait(partition, result.last_offset + 1, response))
+        appends.waits.append(AppendWait(partition, result.last_offset + 1, response))
     if partition.log.is_flush_due:
         appends.unflushed.append((partition, response))
     return response
@@ -405,6 +403,9 @@ class _LongBatch:
         try:
             response = await self._checked_append()
         except KafkaError as error:
+            if isinstance(error, RetriableError):
+                refused = self._appends.context.connection.refused_batches
+                refused.add(topic_partition, read_header(self._batch), error)
             response = failed(topic_partition.partition, error)
         responses[position] = response
 
@@ -440,7 +441,7 @@ class _HeldBatch(NamedTuple):
         try:
             if rejection is not None:
                 knows_abortable = appends.context.version >= ABORTABLE_FROM_VERSION
-                return failed(index, error_for_producer(rejection, asked, knows_abortable=knows_abortable))
+                raise error_for_producer(rejection, asked, knows_abortable=knows_abortable)
             log = appends.context.services.replicas.get(*self.topic_partition).log
             try:
                 log.producers.check_verified(self.header, guard)
@@ -448,50 +449,9 @@ class _HeldBatch(NamedTuple):
                 return failed(index, error, log.log_start_offset)
             return _append_to(*self.topic_partition, self.batch, appends, self.prepared)
         except KafkaError as error:
+            if isinstance(error, RetriableError):
+                appends.context.connection.refused_batches.add(self.topic_partition, self.header, error)
             return failed(index, error)
         except Exception:
             logger.exception("cannot append batch partition=%s", self.topic_partition)
             return failed(index, UnknownServerError("the broker failed on the batch"))
-
-
-def _end_waits(waits: list[_Wait]) -> None:
-    for wait in waits:
-        error = wait.failure()
-        if error is not None:
-            wait.answer.error_code = error.code
-            wait.answer.error_message = error.message
-            wait.answer.base_offset = -1
-
-
-class DelayedProduce(DelayedReply[ProduceResponse]):
-    """Delays the response until every append is committed, or can no longer be."""
-
-    __slots__ = ("_context", "_response", "_unreplicated", "_waits")
-
-    kind = "Produce"
-
-    def __init__(self, waits: list[_Wait], response: ProduceResponse, context: RequestContext) -> None:
-        super().__init__()
-        self._context = context
-        self._waits = waits
-        self._unreplicated = list(waits)
-        self._response = response
-
-    def is_satisfied(self, changed: Watchers) -> bool:
-        waits = self._unreplicated
-        while waits and waits[-1].is_committed:
-            waits.pop()  # committed stays committed: do not check thousands of partitions at every change
-        return all(wait.is_over() for wait in waits)
-
-    def on_completed(self) -> None:
-        _end_waits(self._waits)
-        add_leaders_to_produce(self._response, self._context)
-        self.reply.resolve(self._response)
-
-
-def _wait_for_replication(
-    request: ProduceRequest, response: ProduceResponse, waits: list[_Wait], context: RequestContext
-) -> Deferred[ProduceResponse]:
-    watched = [wait.partition.watchers for wait in waits]
-    operation = DelayedProduce(waits, response, context)
-    return operation.wait_in(context.services.purgatory, watched, request.timeout_ms / 1000)
