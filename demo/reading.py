@@ -29,7 +29,7 @@ class ReadingFailed(Exception):
 def rows_of_table(directory: Path) -> list[Row]:
     from deltalake import DeltaTable
 
-    table = DeltaTable(str(directory)).to_pyarrow_table(columns=list(Row._fields))
+    table = DeltaTable(str(directory)).to_pyarrow_dataset().to_table(columns=list(Row._fields), use_threads=False)
     return [Row(*values) for values in zip(*(table[name].to_pylist() for name in Row._fields), strict=True)]
 
 

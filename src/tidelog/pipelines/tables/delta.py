@@ -193,7 +193,8 @@ class DeltaLakeTable:
         return len(self._existing().vacuum(retention_hours, dry_run=False, full=True))
 
     def read(self) -> pa.Table:
-        return self._existing().to_pyarrow_table()
+        # Threads of Arrow that still hold the table's file system abort a process which ends right after this.
+        return self._existing().to_pyarrow_dataset().to_table(use_threads=False)
 
     def row_count(self) -> int:
         return sum(file.rows for file in self.files())
