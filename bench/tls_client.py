@@ -11,7 +11,7 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 MESSAGES_AT_ONCE = 10_000
 
 
@@ -34,7 +34,7 @@ def produce(options: argparse.Namespace) -> float:
             failures.append(str(error))
 
     producer = Producer({**settings_of(options), "acks": options.acks, "linger.ms": 5})
-    producer.list_topics(options.topic, timeout=PATIENCE_S)  # connected before the time counts
+    producer.list_topics(options.topic, timeout=TIMEOUT_S)  # connected before the time counts
     value = b"x" * options.value_bytes
     began = time.perf_counter()
     for number in range(options.records):
@@ -46,7 +46,7 @@ def produce(options: argparse.Namespace) -> float:
                 producer.poll(0.1)
         if number % 1000 == 0:
             producer.poll(0)
-    left = producer.flush(PATIENCE_S)
+    left = producer.flush(TIMEOUT_S)
     seconds = time.perf_counter() - began
     if left or failures:
         raise SystemExit(f"{left} records were not acknowledged, {len(failures)} failed: {failures[:1]}")
@@ -57,7 +57,7 @@ def consume(options: argparse.Namespace) -> float:
     """Seconds until all records are there, with the connections."""
     consumer = Consumer({**settings_of(options), "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(options.topic, each, OFFSET_BEGINNING) for each in range(options.partitions)])
-    consumed, began, deadline = 0, time.perf_counter(), time.monotonic() + PATIENCE_S
+    consumed, began, deadline = 0, time.perf_counter(), time.monotonic() + TIMEOUT_S
     while consumed < options.records:
         messages = consumer.consume(MESSAGES_AT_ONCE, 0.1)
         if failed := [each.error() for each in messages if each.error() is not None]:
@@ -66,7 +66,7 @@ def consume(options: argparse.Namespace) -> float:
         if time.monotonic() > deadline:
             raise SystemExit(f"{consumed} of {options.records} records consumed")
         if messages:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + TIMEOUT_S
     seconds = time.perf_counter() - began
     consumer.close()
     return seconds

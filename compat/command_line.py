@@ -25,7 +25,7 @@ SOURCE = Path(__file__).resolve().parent / "java" / "Tools.java"
 TOOLS = "org.apache.kafka.tools"
 VERSIONS = (KAFKA_3, KAFKA_4)
 RECORDS = 20_000
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 MAX_FRAME_BYTES = 1_000_000
 PRODUCE_BY_NAME_VERSION = 9
 
@@ -184,7 +184,7 @@ def writes_while_brokers_are_killed(box: ToolBox, cluster: TidelogCluster) -> No
             wait_until(
                 lambda: not described(box.topics("--describe", "--under-replicated-partitions")), "they catch up"
             )
-        printed, _ = producer.communicate(timeout=PATIENCE_S)
+        printed, _ = producer.communicate(timeout=TIMEOUT_S)
     assert f"{RECORDS} records sent" in printed, printed
     assert "Exception" not in re.sub(r"Received invalid metadata error.*|Got error produce response.*", "", printed)
     assert sum(box.offsets().values()) == RECORDS
@@ -255,7 +255,7 @@ def writes_lines(box: ToolBox, cluster: TidelogCluster) -> None:
     command = java_command(box.version, main_class, "--bootstrap-server", box.bootstrap, "--topic", box.topic)
     subprocess.run(
         [*command, "--request-required-acks", "all"], input="one\ntwo\nthree\n", text=True, check=True,
-        capture_output=True, timeout=PATIENCE_S,
+        capture_output=True, timeout=TIMEOUT_S,
     )  # fmt: skip
     assert sum(box.offsets().values()) == before + 3
 
@@ -318,7 +318,7 @@ def write_hanging_batch(cluster: TidelogCluster, topic: str, producer_id: int) -
     )  # fmt: skip
     topics = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, memoryview(batch))])]
     request = ProduceRequest(transactional_id="nobody", acks=-1, timeout_ms=30_000, topic_data=topics)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         for broker_id, broker in cluster.brokers.items():
             if asyncio.run(_produce(broker.bootstrap, request)) == NO_ERROR:

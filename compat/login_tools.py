@@ -97,6 +97,6 @@ def produce_and_consume(box: ToolBox, topic: str, config: str) -> None:
     assert f"{RECORDS} records sent" in written, written
     option = "--consumer.config" if is_old else "--command-config"
     messages = "--messages" if is_old else "--num-records"
-    patience = ("--timeout", "60000")  # by default 10 s, in which a busy machine has not always logged in
-    read = box.run("ConsumerPerformance", "--topic", topic, messages, str(RECORDS), option, config, *patience)
+    limit = ("--timeout", "60000")  # by default 10 s, in which a busy machine has not always logged in
+    read = box.run("ConsumerPerformance", "--topic", topic, messages, str(RECORDS), option, config, *limit)
     assert f" {RECORDS}," in read, read

@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from compat.mixed_cluster import Broker, MixedCluster
-from compat.same_zookeeper import CHROOT, PARTITIONS, PATIENCE_S, is_whole
+from compat.same_zookeeper import CHROOT, PARTITIONS, TIMEOUT_S, is_whole
 from tests.clients.broker import BROKER_IDS
 from tests.clients.driver import Rejected, wait_until
 from tests.processes.history import FollowingReader, IdempotentWriter, read_all
@@ -63,8 +63,8 @@ def _migrate(directory: Path, connect: str) -> list[str]:
 def create_topic(admin: AdminClient) -> None:
     wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == len(BROKER_IDS), "all brokers are there")
     topic = NewTopic(TOPIC, PARTITIONS, len(BROKER_IDS), config=MIN_IN_SYNC)
-    admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
-    wait_until(lambda: is_whole(admin, [TOPIC]), "the topic has all its replicas", PATIENCE_S)
+    admin.create_topics([topic])[TOPIC].result(TIMEOUT_S)
+    wait_until(lambda: is_whole(admin, [TOPIC]), "the topic has all its replicas", TIMEOUT_S)
 
 
 def replace_broker(cluster: MixedCluster, running: dict[int, Broker], broker_id: int, *, is_kafka: bool) -> None:
@@ -72,7 +72,7 @@ def replace_broker(cluster: MixedCluster, running: dict[int, Broker], broker_id:
     running[broker_id] = cluster.new_broker(broker_id, is_kafka=is_kafka)
     running[broker_id].start()
     what = f"all replicas are in sync with broker {broker_id} of {'Kafka' if is_kafka else 'Tidelog'}"
-    wait_until(lambda: is_whole(cluster.admin, [TOPIC]), what, PATIENCE_S)
+    wait_until(lambda: is_whole(cluster.admin, [TOPIC]), what, TIMEOUT_S)
 
 
 def different_replicas(cluster: MixedCluster, writer: IdempotentWriter) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compat.same_zookeeper import CHROOT, PARTITIONS, PATIENCE_S, Trio, fill, is_whole
+from compat.same_zookeeper import CHROOT, PARTITIONS, TIMEOUT_S, Trio, fill, is_whole
 from compat.written_by_kafka import read_partitions
 from tests.clients.broker import BROKER_IDS, TidelogProcess
 from tests.clients.driver import Rejected, wait_until
@@ -47,7 +47,7 @@ class MixedCluster:
         return {partition.leader for partition in found.partitions.values()}
 
     def wait_until_whole(self) -> None:
-        wait_until(lambda: is_whole(self.admin, [TOPIC]), f"{TOPIC} has all its replicas", PATIENCE_S)
+        wait_until(lambda: is_whole(self.admin, [TOPIC]), f"{TOPIC} has all its replicas", TIMEOUT_S)
 
     def read(self) -> list[int]:
         """How many records of each partition come once, and in order."""
@@ -83,12 +83,12 @@ def check_controller(controller: int, kafkas: Sequence[int], victim: int) -> Non
 def lose(cluster: MixedCluster, victim: int) -> None:
     wait_until(lambda: len(cluster.admin.list_topics(timeout=10).brokers) == len(BROKER_IDS), "all brokers are there")
     for future in cluster.admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(BROKER_IDS))]).values():
-        future.result(PATIENCE_S)
+        future.result(TIMEOUT_S)
     cluster.wait_until_whole()
     assert cluster.leaders() == set(BROKER_IDS)
     fill(cluster.trio.bootstrap, "before", cluster.places)
     cluster.brokers[victim].kill()
-    wait_until(lambda: not {victim, -1} & cluster.leaders(), "others lead", PATIENCE_S)
+    wait_until(lambda: not {victim, -1} & cluster.leaders(), "others lead", TIMEOUT_S)
     fill(cluster.trio.bootstrap, "meanwhile", cluster.places)
     cluster.brokers[victim].start()
     cluster.wait_until_whole()

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from tests.clients.driver import (
-    PATIENCE_S,
+    TIMEOUT_S,
     ClientDriver,
     ClusterDescription,
     Consumed,
@@ -26,7 +26,7 @@ from tests.clients.driver import (
     Writer,
 )
 
-RESPONSE_LIMIT_S = 2 * PATIENCE_S
+RESPONSE_LIMIT_S = 2 * TIMEOUT_S
 
 
 class ProgramFailed(Exception):

@@ -22,7 +22,7 @@ from tools.zookeeper import ZooKeeper
 
 CHROOT = "/compat"
 PARTITIONS = 3
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 Place = tuple[str, int]
 Shapes = dict[str, frozenset[str]]
 """The fields of the JSON in each kind of node, with their types."""
@@ -117,18 +117,18 @@ def take_turn(
     """Reads what is there, writes to it, adds topics of its own. Returns all that is there then."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     topics = sorted({topic for topic, _partition in left})
-    wait_until(lambda: is_whole(admin, topics), f"{name}: {topics} have leaders and all replicas", PATIENCE_S)
+    wait_until(lambda: is_whole(admin, topics), f"{name}: {topics} have leaders and all replicas", TIMEOUT_S)
     complaints = differences(left, read_partitions(bootstrap, list(left), "read_uncommitted")) if left else []
     created = [f"{name}-{factor}" for factor in range(1, len(BROKER_IDS) + 1)]
     wanted = [NewTopic(topic, PARTITIONS, factor) for factor, topic in enumerate(created, 1)]
     for future in admin.create_topics([*wanted, NewTopic(f"{name}-gone", PARTITIONS, 3)]).values():
-        future.result(PATIENCE_S)
+        future.result(TIMEOUT_S)
     places = [(topic, partition) for topic in [*topics, *created] for partition in range(PARTITIONS)]
     fill(bootstrap, name, places)
     for future in admin.delete_topics([f"{name}-gone"]).values():
-        future.result(PATIENCE_S)
+        future.result(TIMEOUT_S)
     wait_until(lambda: f"{name}-gone" not in admin.list_topics(timeout=10).topics, "the topic is gone")
-    wait_until(lambda: is_whole(admin, created), f"{name}: {created} have leaders and all replicas", PATIENCE_S)
+    wait_until(lambda: is_whole(admin, created), f"{name}: {created} have leaders and all replicas", TIMEOUT_S)
     return read_partitions(bootstrap, places, "read_uncommitted"), complaints
 
 

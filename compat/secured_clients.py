@@ -25,7 +25,7 @@ ADMIN = f'{MODULES}.plain.PlainLoginModule required username="admin" password="h
 USER, PASSWORD = "alice", "pa=ss,word"
 FILE_VARIABLE = "TIDELOG_COMPAT_SECURITY"
 RECORDS = [f"record {number}".encode() for number in range(20)]
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 FOREIGN = ("Java 3.9", "Java 4.3", "franz-go", "kafkajs")
 
 _admin: Any = confluent_admin  # its types leave some of this out
@@ -100,7 +100,7 @@ def _add_user(way: Way) -> None:
     change = _admin.UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
     admin = _admin.AdminClient(settings)
     for future in admin.alter_user_scram_credentials([change]).values():
-        future.result(PATIENCE_S)
+        future.result(TIMEOUT_S)
 
 
 def _uses(directory: Path) -> dict[str, Callable[[Way, str], None]]:
@@ -137,22 +137,22 @@ def _librdkafka(way: Way) -> dict[str, Any]:
 def _use_librdkafka(way: Way, topic: str) -> None:
     settings = _librdkafka(way)
     admin = _admin.AdminClient(settings)
-    admin.create_topics([_admin.NewTopic(topic, 1)])[topic].result(PATIENCE_S)
+    admin.create_topics([_admin.NewTopic(topic, 1)])[topic].result(TIMEOUT_S)
     producer = Producer(settings)
     for value in RECORDS:
         producer.produce(topic, value)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
     consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     read: list[Any] = []
     while len(read) < len(RECORDS):
-        message = consumer.poll(PATIENCE_S)
+        message = consumer.poll(TIMEOUT_S)
         assert message is not None
         assert message.error() is None, message.error()
         read.append(message.value())
     consumer.close()
     assert read == RECORDS
-    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
 
 
 def _use_aiokafka(way: Way, topic: str) -> None:
@@ -174,7 +174,7 @@ async def _aiokafka(way: Way, topic: str) -> None:
         for value in RECORDS:
             await producer.send_and_wait(topic, value)
     async with AIOKafkaConsumer(topic, **settings, group_id=topic, auto_offset_reset="earliest") as consumer:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             read = [(await consumer.getone()).value for _ in RECORDS]
     assert read == RECORDS
     await admin.delete_topics([topic])

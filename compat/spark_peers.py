@@ -19,7 +19,7 @@ OURS = "tidelog"
 THEIRS = "kafka"
 FORMATS = (OURS, THEIRS)
 
-PATIENCE_S = 120
+TIMEOUT_S = 120
 EXAMPLES = 3
 PYTHON_EXCEPTION = re.compile(r"^(?:tidelog|pyspark)[\w.]*: (.+)$", re.MULTILINE)
 
@@ -81,7 +81,7 @@ class Peers:
         writer = writer.option("checkpointLocation", str(checkpoint or self.new_directory()))
         query = writer.trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(PATIENCE_S), f"the stream did not end: {query.lastProgress}"
+            assert query.awaitTermination(TIMEOUT_S), f"the stream did not end: {query.lastProgress}"
         finally:
             query.stop()
         return self.spark.read.schema(frame.schema).parquet(str(target))

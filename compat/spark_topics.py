@@ -42,7 +42,7 @@ CONFIGS: Mapping[str, Mapping[str, str]] = {
 PARTITIONS = {TIMES: len(TIMES_COUNTS), COMPACTED: 1, LARGE: 1}
 DEFAULT_PARTITIONS = 2
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 def create(bootstrap: str, names: Iterable[str], partitions: int | None = None) -> None:
@@ -57,7 +57,7 @@ def create(bootstrap: str, names: Iterable[str], partitions: int | None = None) 
         for name in names
     ]
     for future in admin.create_topics(wanted).values():
-        future.result(PATIENCE_S)
+        future.result(TIMEOUT_S)
 
 
 def fill(bootstrap: str) -> None:
@@ -74,7 +74,7 @@ def fill(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     shortened = [TopicPartition(SHORTENED, partition, SHORTENED_AT) for partition in range(DEFAULT_PARTITIONS)]
     for future in admin.delete_records(shortened).values():
-        future.result(PATIENCE_S)
+        future.result(TIMEOUT_S)
     fill_compacted(bootstrap)
 
 
@@ -121,7 +121,7 @@ def fill_compacted(bootstrap: str) -> None:
         for n in range(2_400)
     ]
     produce(bootstrap, COMPACTED, written)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while len(offsets_of(bootstrap, COMPACTED)) == len(written):
         assert time.monotonic() < deadline, "nothing was compacted"
         time.sleep(0.2)
@@ -145,7 +145,7 @@ def records_of(bootstrap: str, topic: str, partitions: Iterable[int], isolation:
     places = [TopicPartition(topic, partition, 0) for partition in partitions]
     consumer.assign(places)
     found, unfinished = [], len(places)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while unfinished:
         assert time.monotonic() < deadline, f"the ends of {topic} were not reached"
         for message in consumer.consume(1_000, timeout=0.1):
@@ -164,13 +164,13 @@ def transactions(bootstrap: str) -> Iterator[None]:
     fill_transactions(bootstrap)
     patient = {"transactional.id": "open", "transaction.timeout.ms": 600_000}
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **patient})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
     for number in range(50):
         producer.produce(TRANSACTIONAL, b"open %d" % number, partition=0)
-    producer.flush(PATIENCE_S)
+    producer.flush(TIMEOUT_S)
     produce(bootstrap, TRANSACTIONAL, [Message(b"after %d" % n, None, n % 2) for n in range(20)])
     try:
         yield
     finally:
-        producer.abort_transaction(PATIENCE_S)
+        producer.abort_transaction(TIMEOUT_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compat import spark_topics
-from compat.spark_peers import FORMATS, OURS, PATIENCE_S, THEIRS, Peers, Question, Rejected, in_short
+from compat.spark_peers import FORMATS, OURS, THEIRS, TIMEOUT_S, Peers, Question, Rejected, in_short
 from compat.spark_topics import CODEC_TOPICS
 from tests.clients.features import CODECS
 from tidelog.client.producer.partitioner import partition_of_key
@@ -174,7 +174,7 @@ def copy(peers: Peers, frame: "DataFrame", form: str, topic: str, checkpoint: Pa
     writer = frame.writeStream.format(form).option("kafka.bootstrap.servers", peers.bootstrap).option("topic", topic)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
-        assert query.awaitTermination(PATIENCE_S), f"the stream did not end: {query.lastProgress}"
+        assert query.awaitTermination(TIMEOUT_S), f"the stream did not end: {query.lastProgress}"
     finally:
         query.stop()
 

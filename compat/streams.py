@@ -22,7 +22,7 @@ APPLICATION = "counting"
 PARTITIONS = 3
 LINES = 300
 """Of each of the three times that lines are written."""
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 SETTINGS = {
     "application.id": APPLICATION,
     "processing.guarantee": "exactly_once_v2",
@@ -103,7 +103,7 @@ class Counting:
 
     def read(self, what: str) -> None:
         """Until every word has been counted up to the end."""
-        wait_until(self._has_all, what, PATIENCE_S)
+        wait_until(self._has_all, what, TIMEOUT_S)
 
     def _has_all(self) -> bool:
         for message in self._reader.consume(1000, timeout=0.2):

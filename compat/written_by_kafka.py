@@ -15,7 +15,7 @@ from tests.clients.features import CODECS
 from tests.clients.registry import CLIENTS
 from tools.apache_kafka import ApacheKafka
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 PARTITIONS = 2
 SMALL_SEGMENTS = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}
 FEW_INTERNAL_PARTITIONS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
@@ -65,16 +65,16 @@ def fill_partition(driver: ClientDriver, topic: str, partition: int, options: Pr
 
 def fill_transactions(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "compat", "linger.ms": 5})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(TIMEOUT_S)
     for number in range(12):
         producer.begin_transaction()
         for record in range(300):
             producer.produce(TRANSACTIONAL, b"%d:%d " % (number, record) * 100, partition=record % PARTITIONS)
         if number % 3 == 1:
-            producer.flush(PATIENCE_S)
-            producer.abort_transaction(PATIENCE_S)
+            producer.flush(TIMEOUT_S)
+            producer.abort_transaction(TIMEOUT_S)
         else:
-            producer.commit_transaction(PATIENCE_S)
+            producer.commit_transaction(TIMEOUT_S)
 
 
 def read_everything(bootstrap: str) -> Content:
@@ -101,7 +101,7 @@ def read_partitions(
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in places])
     found: dict[tuple[str, int], list[Fields]] = {place: [] for place in places}
     unfinished = set(places)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while unfinished:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the ends of {sorted(unfinished)} were not reached")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from demo.commands import CommandFailed, Commands
-from demo.patience import patience_s
+from demo.time_limits import time_limit_s
 from tidelog.cli.local_cluster.data_directory import DataDirectory
 from tidelog.runtime.process_identity import send
 
@@ -49,7 +49,7 @@ class Cluster:
 
     def wait_for_new_leader(self, of: Leadership) -> int | None:
         """None if nobody came."""
-        deadline_s = time.monotonic() + patience_s(LEADER_LIMIT_S)
+        deadline_s = time.monotonic() + time_limit_s(LEADER_LIMIT_S)
         while time.monotonic() < deadline_s:
             found = next(found for found in self._leaderships(of.topic) if found.partition == of.partition)
             if found.leader not in (None, of.leader):
@@ -60,7 +60,7 @@ class Cluster:
     def wait_until_in_sync(self) -> float:
         """How long it took."""
         began_s = time.monotonic()
-        while time.monotonic() < began_s + patience_s(IN_SYNC_LIMIT_S):
+        while time.monotonic() < began_s + time_limit_s(IN_SYNC_LIMIT_S):
             partitions = self._status()["partitions"]
             if all(set(found["isr"]) == set(found["replicas"]) for found in partitions):
                 return time.monotonic() - began_s

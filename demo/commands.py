@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from demo.patience import patience_s
+from demo.time_limits import time_limit_s
 from tidelog.runtime.process_identity import ProcessIdentity, identity_of, is_running, send
 
 PROGRAMS = Path(sys.executable).parent
@@ -35,7 +35,7 @@ class Commands:
 
     def run(self, *arguments: str, limit_s: float = COMMAND_LIMIT_S, good_codes: Collection[int] = (0,)) -> str:
         """To its end; what it printed."""
-        limit_s = patience_s(limit_s)
+        limit_s = time_limit_s(limit_s)
         with self.started(arguments, subprocess.PIPE, subprocess.PIPE) as process:
             try:
                 output, errors = process.communicate(timeout=limit_s)

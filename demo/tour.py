@@ -15,8 +15,8 @@ from demo.commands import PROGRAMS, CommandFailed, Commands
 from demo.events import MALFORMED_SHARE, Event, Shop
 from demo.following import PipelineWatch, Progress
 from demo.narrator import Narrator
-from demo.patience import patience_s
 from demo.reading import different_events, header_of, latest_totals, records_of_topic, rows_of_table
+from demo.time_limits import time_limit_s
 from demo.writing import Writer
 from tidelog.client.consumer.consumer import ConsumedRecord
 from tools.ports import free_ports
@@ -233,7 +233,7 @@ class Tour:
             self._commands.started(arguments, subprocess.PIPE, errors) as process,
         ):
             try:
-                limit_s = patience_s(AUDIT_LIMIT_S)
+                limit_s = time_limit_s(AUDIT_LIMIT_S)
                 said = process.communicate(timeout=limit_s)[0].strip().splitlines()
             except subprocess.TimeoutExpired:
                 raise CommandFailed(f"the audit took longer than {limit_s:.0f} s") from None
@@ -270,7 +270,7 @@ class Tour:
         began_s, line_s = time.monotonic(), 0.0
         while not is_done(progress := self._watch.progress()):
             waited_s = time.monotonic() - began_s
-            if waited_s > patience_s(limit_s):
+            if waited_s > time_limit_s(limit_s):
                 raise CommandFailed(f"{complaint} within {waited_s:.0f} s")
             self._writer.raise_failure()
             self._relay()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from demo.events import Event, Shop
-from demo.patience import patience_s
+from demo.time_limits import time_limit_s
 from tidelog.client.network.bootstrap import parse_bootstrap
 from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import GaveUp
@@ -67,7 +67,7 @@ class Writer:
     def finish(self) -> None:
         """Waits until all that was written is acknowledged; raises WritingFailed."""
         self.request_end()
-        limit_s = patience_s(END_LIMIT_S)
+        limit_s = time_limit_s(END_LIMIT_S)
         self._thread.join(limit_s)
         if self._thread.is_alive():
             raise WritingFailed(f"not all orders were acknowledged within {limit_s:.0f} s")

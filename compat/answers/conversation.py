@@ -11,7 +11,7 @@ from tidelog.protocol.codec import decode, encode
 from tidelog.protocol.header import read_response_header, request_header
 from tidelog.protocol.structs import Request, Response, Struct
 
-PATIENCE_S = 45.0
+TIMEOUT_S = 45.0
 A_MOMENT_S = 0.2
 CLOSED = "the broker closes the connection"
 WAITING = "the broker does not answer yet"
@@ -66,7 +66,7 @@ class Line:
 
     def receive(self) -> Response:
         key, version = self._sent.pop(0)
-        self._socket.settimeout(PATIENCE_S)
+        self._socket.settimeout(TIMEOUT_S)
         try:
             (length,) = struct.unpack(">i", self._exactly(4))
             frame = memoryview(self._exactly(length))
@@ -228,7 +228,7 @@ class Conversation:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited in vain: {what}")

@@ -14,7 +14,7 @@ from tests.clients.broker import BROKER_IDS, TidelogCluster
 from tidelog.cli.local_cluster.plan import default_settings
 from tidelog.replicated.partition_keys import partition_for
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 POLL_S = 0.05
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -32,11 +32,11 @@ class Overdue(AssertionError):
     """Something that should happen did not; the message says what."""
 
 
-def wait_for(condition: Callable[[], bool], describe: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    deadline_s = time.monotonic() + patience_s
+def wait_for(condition: Callable[[], bool], describe: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
+    deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:
-            raise Overdue(f"waited {patience_s:.0f} s in vain: {describe()}")
+            raise Overdue(f"waited {timeout_s:.0f} s in vain: {describe()}")
         time.sleep(POLL_S)
 
 

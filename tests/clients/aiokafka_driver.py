@@ -18,7 +18,7 @@ from tests.clients.driver import (
     MEMBER_HEARTBEAT_MS,
     MEMBER_POLL_S,
     MEMBER_SESSION_MS,
-    PATIENCE_S,
+    TIMEOUT_S,
     ClientDriver,
     ClusterDescription,
     Consumed,
@@ -52,7 +52,7 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            return self.submit(work).result(PATIENCE_S + 5)
+            return self.submit(work).result(TIMEOUT_S + 5)
         except BrokerResponseError as error:
             raise Rejected(error.errno, str(error)) from None
 
@@ -61,7 +61,7 @@ class LoopThread:
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         self._loop.close()
 
 
@@ -129,7 +129,7 @@ class AiokafkaDriver(ClientDriver):
             )
             for record in records
         ]
-        sent = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
+        sent = await asyncio.wait_for(asyncio.gather(*futures), TIMEOUT_S)
         # Without acknowledgements there is nothing to report: aiokafka resolves such futures with None.
         return [None if record is None or record.offset < 0 else record.offset for record in sent]
 
@@ -148,7 +148,7 @@ class AiokafkaDriver(ClientDriver):
         consumer.assign([place])
         consumer.seek(place, offset)
         taken: list[Consumed] = []
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(taken) < count:
             polled = await consumer.getmany(place, timeout_ms=200, max_records=count - len(taken))
             taken += [consumed(record) for record in polled.get(place, [])]
@@ -341,7 +341,7 @@ class AiokafkaWriter(Writer):
 
     def close(self) -> WriterReport:
         self._thread.call(self._waiting.put_nowait, None)
-        self._feeding.result(PATIENCE_S)
+        self._feeding.result(TIMEOUT_S)
         self._thread.run(self._producer.stop())
         return self._report
 
@@ -367,7 +367,7 @@ class AiokafkaTransactions(Transactions):
             await self._producer.send(topic, value=record.value, key=record.key, partition=partition)
             for record in records
         ]
-        await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
+        await asyncio.wait_for(asyncio.gather(*futures), TIMEOUT_S)
 
     def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         offsets = {TopicPartition(topic, partition): offset}
@@ -410,7 +410,7 @@ def producer_settings(bootstrap: str, options: ProducerOptions) -> dict[str, Any
         "enable_idempotence": options.idempotent,
         "linger_ms": 2,
         "max_request_size": MAX_REQUEST_BYTES,
-        "request_timeout_ms": int(PATIENCE_S * 1000),
+        "request_timeout_ms": int(TIMEOUT_S * 1000),
         "retry_backoff_ms": 50,
     }
 

@@ -28,8 +28,8 @@ from tests.clients.driver import (
     MEMBER_HEARTBEAT_MS,
     MEMBER_POLL_S,
     MEMBER_SESSION_MS,
-    PATIENCE_S,
     POLL_S,
+    TIMEOUT_S,
     ClientDriver,
     ClusterDescription,
     Consumed,
@@ -114,7 +114,7 @@ class ConfluentDriver(ClientDriver):
                 on_delivery=on_delivery,
                 **extra,
             )
-        left = producer.flush(PATIENCE_S)
+        left = producer.flush(TIMEOUT_S)
         if failed:
             raise rejected(failed[0])
         assert left == 0, f"{left} records were never acknowledged"
@@ -131,10 +131,10 @@ class ConfluentDriver(ClientDriver):
 
     def _consume(self, consumer: Consumer, topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
         # Asked by name, librdkafka learns the leader at once; by itself it looks once a second.
-        consumer.list_topics(topic, timeout=PATIENCE_S)
+        consumer.list_topics(topic, timeout=TIMEOUT_S)
         consumer.assign([TopicPartition(topic, partition, offset)])
         taken: list[Consumed] = []
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         try:
             while len(taken) < count:
                 messages = consumer.consume(count - len(taken), timeout=0.2)
@@ -149,7 +149,7 @@ class ConfluentDriver(ClientDriver):
         place = TopicPartition(topic, partition)
         if isinstance(at, int):
             found = self._consumer("read_uncommitted").offsets_for_times(
-                [TopicPartition(topic, partition, at)], timeout=PATIENCE_S
+                [TopicPartition(topic, partition, at)], timeout=TIMEOUT_S
             )[0]
             if found.error is not None:
                 raise rejected(found.error)
@@ -161,7 +161,7 @@ class ConfluentDriver(ClientDriver):
 
     def _retry(self, topic: str, ask: Callable[[], int]) -> int:
         """Unlike other clients, librdkafka's admin client leaves it to us to look for leaders that moved."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 return ask()
@@ -169,10 +169,10 @@ class ConfluentDriver(ClientDriver):
                 if rejection.code not in STALE_METADATA_CODES or time.monotonic() > deadline:
                     raise
                 time.sleep(POLL_S)
-                self._admin.list_topics(topic, timeout=PATIENCE_S)
+                self._admin.list_topics(topic, timeout=TIMEOUT_S)
 
     def list_topics(self) -> set[str]:
-        return set(self._admin.list_topics(timeout=PATIENCE_S).topics)
+        return set(self._admin.list_topics(timeout=TIMEOUT_S).topics)
 
     def describe_topic(self, topic: str) -> dict[int, PartitionDescription]:
         description = wait_for(self._admin.describe_topics(TopicCollection([topic]))[topic])
@@ -191,7 +191,7 @@ class ConfluentDriver(ClientDriver):
     def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
         consumer = Consumer(self._common | {"group.id": group})
         try:
-            [found] = consumer.committed([TopicPartition(topic, partition)], timeout=PATIENCE_S)
+            [found] = consumer.committed([TopicPartition(topic, partition)], timeout=TIMEOUT_S)
         finally:
             consumer.close()
         return found.offset if found.offset >= 0 else None
@@ -307,7 +307,7 @@ class ConfluentWriter(Writer):
         self._producer.poll(0)
 
     def close(self) -> WriterReport:
-        self._producer.flush(PATIENCE_S)
+        self._producer.flush(TIMEOUT_S)
         return self._report
 
 
@@ -315,7 +315,7 @@ class ConfluentTransactions(Transactions):
     def __init__(self, common: Mapping[str, Any], transactional_id: str) -> None:
         self._common = dict(common)
         self._producer = Producer(self._common | {"transactional.id": transactional_id, "linger.ms": 0})
-        self._call(self._producer.init_transactions, PATIENCE_S)
+        self._call(self._producer.init_transactions, TIMEOUT_S)
 
     def begin(self) -> None:
         self._producer.begin_transaction()
@@ -323,20 +323,20 @@ class ConfluentTransactions(Transactions):
     def send(self, topic: str, partition: int, records: Sequence[Record]) -> None:
         for record in records:
             self._producer.produce(topic, value=record.value, key=record.key, partition=partition)
-        assert self._producer.flush(PATIENCE_S) == 0
+        assert self._producer.flush(TIMEOUT_S) == 0
 
     def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         consumer = Consumer(self._common | {"group.id": group})
         place = TopicPartition(topic, partition, offset)
         metadata = consumer.consumer_group_metadata()
-        self._call(self._producer.send_offsets_to_transaction, [place], metadata, PATIENCE_S)
+        self._call(self._producer.send_offsets_to_transaction, [place], metadata, TIMEOUT_S)
         consumer.close()
 
     def commit(self) -> None:
-        self._call(self._producer.commit_transaction, PATIENCE_S)
+        self._call(self._producer.commit_transaction, TIMEOUT_S)
 
     def abort(self) -> None:
-        self._call(self._producer.abort_transaction, PATIENCE_S)
+        self._call(self._producer.abort_transaction, TIMEOUT_S)
 
     def close(self) -> None:
         del self._producer
@@ -377,14 +377,14 @@ def producer_settings(options: ProducerOptions) -> dict[str, Any]:
         "enable.idempotence": options.idempotent,
         "linger.ms": 2,
         "message.max.bytes": MAX_REQUEST_BYTES,
-        "message.timeout.ms": int(PATIENCE_S * 1000),
+        "message.timeout.ms": int(TIMEOUT_S * 1000),
         "retry.backoff.ms": 50,
     }
 
 
 def wait_for(future: "Future[Any]") -> Any:
     try:
-        return future.result(PATIENCE_S)
+        return future.result(TIMEOUT_S)
     except KafkaException as exception:
         raise rejected(exception.args[0]) from None
 

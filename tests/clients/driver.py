@@ -13,7 +13,7 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 Headers = tuple[tuple[str, bytes | None], ...]
 NamedOffset = Literal["earliest", "latest", "max-timestamp"]
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 POLL_S = 0.02
 MAX_REQUEST_BYTES = 10_000_000
 # A client that turns to another topic first waits for the answer to its last fetch: do not let that take long.
@@ -312,9 +312,9 @@ class ClientDriver(ABC):
         raise NotImplementedError
 
 
-def wait_until(condition: Callable[[], bool], what: str, patience_seconds: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_seconds
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {patience_seconds:.0f} s in vain: {what}")
+            raise TimeoutError(f"waited {timeout_s:.0f} s in vain: {what}")
         time.sleep(POLL_S)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from tests.clients.driver import PATIENCE_S
+from tests.clients.driver import TIMEOUT_S
 from tidelog.client.network.connection import ClientConnection
 from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -49,6 +49,6 @@ async def _ask(address: str, request: Request, response_type: type[ResponseT]) -
     host, _, port = address.partition(":")
     connection = await ClientConnection.open(SocketNetwork(MAX_FRAME_BYTES), host, int(port), "each-broker")
     try:
-        return await connection.ask(request, response_type, timeout_s=PATIENCE_S)
+        return await connection.ask(request, response_type, timeout_s=TIMEOUT_S)
     finally:
         connection.close()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from tests.clients.driver import (
-    PATIENCE_S,
+    TIMEOUT_S,
     Capability,
     Consumed,
     GroupMember,
@@ -57,7 +57,7 @@ class Party:
             self.leave(member)
 
     def poll_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain: {what}; {self.assignments()}"
             for member in self.members:

@@ -23,7 +23,7 @@ from tests.clients.driver import (
     MEMBER_HEARTBEAT_MS,
     MEMBER_POLL_S,
     MEMBER_SESSION_MS,
-    PATIENCE_S,
+    TIMEOUT_S,
     ClientDriver,
     ClusterDescription,
     Consumed,
@@ -93,9 +93,9 @@ class KafkaPythonDriver(ClientDriver):
             )
             for record in records
         ]
-        producer.flush(PATIENCE_S)
+        producer.flush(TIMEOUT_S)
         try:
-            offsets = [future.get(timeout=PATIENCE_S).offset for future in futures]
+            offsets = [future.get(timeout=TIMEOUT_S).offset for future in futures]
         except BrokerResponseError as error:
             raise rejected(error) from None
         return [offset if offset >= 0 else None for offset in offsets]
@@ -113,7 +113,7 @@ class KafkaPythonDriver(ClientDriver):
         consumer.assign([place])
         consumer.seek(place, offset)
         taken: list[Consumed] = []
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(taken) < count:
             polled = consumer.poll(timeout_ms=200, max_records=count - len(taken))
             taken += [consumed(record) for record in polled.get(place, [])]
@@ -269,11 +269,11 @@ class KafkaPythonMember(GroupMember):
     def commit(self) -> None:
         done: Future[None] = Future()
         self._orders.put((self._consumer.commit, done))
-        call(done.result, PATIENCE_S)
+        call(done.result, TIMEOUT_S)
 
     def close(self) -> None:
         self._is_closing = True
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         self._consumer.close()
 
 
@@ -289,7 +289,7 @@ class KafkaPythonWriter(Writer):
 
     def close(self) -> WriterReport:
         report = WriterReport(sent=[value for value, _ in self._futures])
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         for value, future in self._futures:
             try:
                 future.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -312,9 +312,9 @@ class KafkaPythonTransactions(Transactions):
         futures = [
             self._producer.send(topic, value=record.value, key=record.key, partition=partition) for record in records
         ]
-        self._producer.flush(PATIENCE_S)
+        self._producer.flush(TIMEOUT_S)
         for future in futures:
-            future.get(timeout=PATIENCE_S)
+            future.get(timeout=TIMEOUT_S)
 
     def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         offsets = {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)}
@@ -327,7 +327,7 @@ class KafkaPythonTransactions(Transactions):
         self._call(self._producer.abort_transaction)
 
     def close(self) -> None:
-        self._producer.close(timeout=PATIENCE_S)
+        self._producer.close(timeout=TIMEOUT_S)
 
     def _call(self, method: Callable[[], object]) -> None:
         try:
@@ -359,8 +359,8 @@ def producer_settings(bootstrap: str, options: ProducerOptions) -> dict[str, Any
         "enable_idempotence": options.idempotent,
         "linger_ms": 2,
         "max_request_size": MAX_REQUEST_BYTES,
-        "delivery_timeout_ms": int(PATIENCE_S * 1000),
-        "request_timeout_ms": int(PATIENCE_S * 1000) - 5000,
+        "delivery_timeout_ms": int(TIMEOUT_S * 1000),
+        "request_timeout_ms": int(TIMEOUT_S * 1000) - 5000,
         "retry_backoff_ms": 50,
     }
 

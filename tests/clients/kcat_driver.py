@@ -8,7 +8,7 @@ from itertools import groupby
 
 from tests.clients.driver import (
     MAX_REQUEST_BYTES,
-    PATIENCE_S,
+    TIMEOUT_S,
     ClientDriver,
     Consumed,
     Headers,
@@ -39,7 +39,7 @@ class KcatDriver(ClientDriver):
 
     def _run(self, mode: str, *arguments: str, given: bytes = b"") -> bytes:
         done = subprocess.run(
-            self._command(mode, *arguments), input=given, capture_output=True, timeout=PATIENCE_S, check=False
+            self._command(mode, *arguments), input=given, capture_output=True, timeout=TIMEOUT_S, check=False
         )
         if done.returncode != 0:
             raise rejected(done.stderr.decode(errors="replace"))
@@ -138,7 +138,7 @@ class KcatWriter(Writer):
         self._process.stdin.flush()
 
     def close(self) -> WriterReport:
-        _, complaint = self._process.communicate(timeout=PATIENCE_S)
+        _, complaint = self._process.communicate(timeout=TIMEOUT_S)
         text = complaint.decode(errors="replace")
         if self._process.returncode == 0 and "Delivery failed" not in text:
             return WriterReport(sent=self._sent, acknowledged=self._sent)
@@ -151,7 +151,7 @@ def producer_arguments(options: ProducerOptions) -> list[str]:
         "enable.idempotence": str(options.idempotent).lower(),
         "message.max.bytes": str(MAX_REQUEST_BYTES),
         "linger.ms": "2",
-        "message.timeout.ms": str(int(PATIENCE_S * 1000)),
+        "message.timeout.ms": str(int(TIMEOUT_S * 1000)),
         "retry.backoff.ms": "50",
         "reconnect.backoff.max.ms": "200",
         "compression.codec": options.compression,

@@ -24,7 +24,7 @@ from tools.apache_kafka import free_port
 pytestmark = [pytest.mark.clients, pytest.mark.processes]
 
 TOPIC, PARTITIONS = "t", 6
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 LISTENERS = ("clients", "brokers")
 
 
@@ -120,7 +120,7 @@ class Load:
             self._producer.produce(TOPIC, b"%d" % number, on_delivery=self._on_delivery)
             self._producer.poll(0.01)
             number += 1
-        assert self._producer.flush(PATIENCE_S) == 0
+        assert self._producer.flush(TIMEOUT_S) == 0
 
     def _read(self) -> None:
         self._consumer.subscribe([TOPIC])
@@ -132,7 +132,7 @@ class Load:
             elif message is not None:
                 self.consumed.append(message.value() or b"")
             if deadline is None and self._is_over.is_set() and not self._threads[0].is_alive():
-                deadline = time.monotonic() + PATIENCE_S
+                deadline = time.monotonic() + TIMEOUT_S
         self._consumer.close()
 
     def _is_something_left(self) -> bool:
@@ -145,7 +145,7 @@ class Load:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not is_so():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
@@ -154,8 +154,8 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 def alter(admin: AdminClient, broker_id: int, changes: dict[str, str]) -> None:
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changes.items()]
     resource = ConfigResource(ResourceType.BROKER, str(broker_id), incremental_configs=entries)
-    for future in admin.incremental_alter_configs([resource], request_timeout=PATIENCE_S).values():
-        future.result(PATIENCE_S)
+    for future in admin.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values():
+        future.result(TIMEOUT_S)
 
 
 def exchange(cluster: Cluster, admin: AdminClient, name: str, value: Path, is_done: Callable[[int], bool]) -> None:
@@ -168,7 +168,7 @@ def exchange(cluster: Cluster, admin: AdminClient, name: str, value: Path, is_do
 
 def in_sync(admin: AdminClient) -> set[int]:
     """Numbers of in-sync replicas of the partitions."""
-    found = admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC]
+    found = admin.list_topics(TOPIC, timeout=TIMEOUT_S).topics[TOPIC]
     return {len(partition.isrs) for partition in found.partitions.values()}
 
 
@@ -179,7 +179,7 @@ def accepts(port: int, trusted: Path, certificate: Certificate) -> bool:
     context.load_cert_chain(certificate.location)
     try:
         with (
-            socket.create_connection(("127.0.0.1", port), PATIENCE_S) as plain,
+            socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1"),
         ):
             return True
@@ -195,7 +195,7 @@ def test_a_new_authority_on_three_brokers_under_load(tmp_path: Path) -> None:
     with Cluster(tmp_path, old).running() as cluster:
         admin = AdminClient(cluster.client(both))
         new_topic = NewTopic(TOPIC, PARTITIONS, len(BROKER_IDS))
-        admin.create_topics([new_topic], request_timeout=PATIENCE_S)[TOPIC].result(PATIENCE_S)
+        admin.create_topics([new_topic], request_timeout=TIMEOUT_S)[TOPIC].result(TIMEOUT_S)
         between = [ports["brokers"] for ports in cluster.ports.values()]
         with Load(cluster.client(both)) as load:
             load.wait_for_more()
@@ -212,7 +212,7 @@ def test_a_new_authority_on_three_brokers_under_load(tmp_path: Path) -> None:
             load.wait_for_more()
             newcomer = Producer(cluster.client(new.authority))
             newcomer.produce(TOPIC, b"newcomer")
-            assert newcomer.flush(PATIENCE_S) == 0
+            assert newcomer.flush(TIMEOUT_S) == 0
             load.written_by_others = 1
         assert load.errors == []
         assert sorted(load.consumed) == sorted([*load.acknowledged, b"newcomer"])

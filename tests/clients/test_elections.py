@@ -18,14 +18,14 @@ pytestmark = CLIENT_MARKS
 
 TOPIC = "orders"
 PREFERRED, UNCLEAN = 0, 1
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 FIRST, SECOND, THIRD = 1, 2, 3
 
 
 def by_librdkafka(bootstrap: str, kind: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     named = [TopicPartition(TOPIC, 0)]
-    for error in admin.elect_leaders(ElectionType(kind), named).result(PATIENCE_S).values():
+    for error in admin.elect_leaders(ElectionType(kind), named).result(TIMEOUT_S).values():
         assert error is None, error
 
 
@@ -42,7 +42,7 @@ def by_kafka_python(bootstrap: str, kind: int) -> None:
 def by_command_line(bootstrap: str, kind: int) -> None:
     command = [sys.executable, "-m", "tidelog", "partition", "elect", f"{TOPIC}:0", "--bootstrap", bootstrap]
     flags = ["--unclean", "--yes"] if kind == UNCLEAN else []
-    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done
 
 
@@ -56,21 +56,21 @@ def cluster(tmp_path: Path) -> Iterator[TidelogCluster]:
 def leader_and_in_sync(cluster: TidelogCluster) -> tuple[int, set[int]]:
     """As the third broker reports, which lives all the time and has no replica."""
     admin = AdminClient({"bootstrap.servers": cluster.brokers[THIRD].bootstrap, "log_level": 0})
-    found = admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions[0]
+    found = admin.list_topics(TOPIC, timeout=TIMEOUT_S).topics[TOPIC].partitions[0]
     return found.leader, set(found.isrs)
 
 
 def write(cluster: TidelogCluster) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     producer.produce(TOPIC, b"value", partition=0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 @pytest.mark.parametrize("elect", [by_librdkafka, by_kafka_python, by_command_line])
 def test_leaders_are_elected_on_request(elect: Callable[[str, int], None], cluster: TidelogCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    wait_until(lambda: len(admin.list_topics(timeout=PATIENCE_S).brokers) == len(cluster.brokers), "all are there")
-    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[FIRST, SECOND]])])[TOPIC].result(PATIENCE_S)
+    wait_until(lambda: len(admin.list_topics(timeout=TIMEOUT_S).brokers) == len(cluster.brokers), "all are there")
+    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[FIRST, SECOND]])])[TOPIC].result(TIMEOUT_S)
     everybody = {FIRST, SECOND}
     wait_until(lambda: leader_and_in_sync(cluster) == (FIRST, everybody), "both are in sync")
     cluster.brokers[FIRST].kill()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.broker import BrokerProcess, ForeignBroker, new_broker
 from tests.clients.conftest import CLIENT_MARKS, Clients
-from tests.clients.driver import PATIENCE_S, Rejected, Writer, WriterReport
+from tests.clients.driver import TIMEOUT_S, Rejected, Writer, WriterReport
 from tests.clients.features import Workbench
 from tests.clients.registry import CLIENTS
 
@@ -63,7 +63,7 @@ class PacedWriter:
         self._count = 0
 
     def write_while(self, wanted: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while wanted():
             assert time.monotonic() < deadline, f"no progress after {self._count} records"
             for _ in range(20):

@@ -131,7 +131,7 @@ def test_who_has_no_instance_is_not_taken_for_the_one_without_a_name() -> None:
     assert static in coordinator.group.members
 
 
-def test_static_members_without_patience_do_not_keep_the_coordinator_busy(caplog: pytest.LogCaptureFixture) -> None:
+def test_static_members_with_short_timeouts_do_not_keep_the_coordinator_busy(caplog: pytest.LogCaptureFixture) -> None:
     coordinator = Coordinator()
     coordinator.static("a", "b")
     static, other = (coordinator.join(instance=name, rebalance_ms=0, session_ms=60_000).member_id for name in "ab")

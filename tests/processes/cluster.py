@@ -15,13 +15,13 @@ from tidelog.cluster import znodes
 
 BROKERS = (1, 2, 3)
 LAG_TIME_MAX_MS = 2000
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 POLL_S = 0.02
 END_OF_GREETING = "Stop it with"
 
 
-def wait_for(what: Callable[[], bool], describe: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
+def wait_for(what: Callable[[], bool], describe: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
+    deadline = time.monotonic() + timeout_s
     while not what():
         assert time.monotonic() < deadline, describe()
         time.sleep(POLL_S)
@@ -92,7 +92,7 @@ class BrokerProcess:
 
     def wait_until_stopped(self) -> None:
         assert self._process is not None
-        code = self._process.wait(PATIENCE_S)
+        code = self._process.wait(TIMEOUT_S)
         self._process = None
         assert code == 0, f"broker {self.broker_id} stopped with {code}:\n{self.output[-5000:]}"
 
@@ -181,9 +181,9 @@ class Cluster:
         return PartitionState(found["leader"], found["leader_epoch"], frozenset(found["isr"]))
 
     def wait_for_state(
-        self, topic: str, partition: int, what: Callable[[PartitionState], bool], patience_s: float = PATIENCE_S
+        self, topic: str, partition: int, what: Callable[[PartitionState], bool], timeout_s: float = TIMEOUT_S
     ) -> PartitionState:
-        wait_for(lambda: what(self.state(topic, partition)), lambda: self._description(topic, partition), patience_s)
+        wait_for(lambda: what(self.state(topic, partition)), lambda: self._description(topic, partition), timeout_s)
         return self.state(topic, partition)
 
     def _description(self, topic: str, partition: int) -> str:

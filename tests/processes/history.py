@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 PACE_S = 0.005
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 Logs = dict[int, dict[int, bytes]]
 """By partition and offset."""
@@ -52,7 +52,7 @@ class IdempotentWriter:
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 200,
                 "reconnect.backoff.max.ms": 200,
-                "delivery.timeout.ms": int(PATIENCE_S * 1000),
+                "delivery.timeout.ms": int(TIMEOUT_S * 1000),
                 "error_cb": lambda error: self.errors.append(str(error)),
                 "log_level": 0,
             }
@@ -78,7 +78,7 @@ class IdempotentWriter:
             number += 1
             self._producer.poll(0)
             time.sleep(self._pace_s)
-        self._producer.flush(PATIENCE_S)
+        self._producer.flush(TIMEOUT_S)
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         with self._lock:
@@ -101,7 +101,7 @@ class IdempotentWriter:
         """Until each of the partitions has had so many more acknowledgements."""
         asked = range(self._partitions) if partitions is None else partitions
         wanted = {partition: self.count(partition) + count for partition in asked}
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while any(self.count(partition) < least for partition, least in wanted.items()):
             assert time.monotonic() < deadline, f"no progress to {wanted}: {self.errors[-5:]} {self.failed[-5:]}"
             time.sleep(0.01)
@@ -176,7 +176,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> Logs:
 
 def _end_offset(bootstrap: str, topic: str, partition: int) -> int:
     """librdkafka answers such questions out of what it knew of leaders at first: ask with a new client then."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         consumer = Consumer(_consumer_settings(bootstrap))
         try:
@@ -200,7 +200,7 @@ def read_from_beginning(bootstrap: str, topic: str, partition: int, count: int) 
 def _read_partition(consumer: Consumer, topic: str, partition: int, end: int) -> dict[int, bytes]:
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
     found: dict[int, bytes] = {}
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while len(found) < end:
         assert time.monotonic() < deadline, f"{topic}-{partition}: {len(found)} of {end} records can be read"
         found |= {offset: value for _, offset, value in _consume(consumer, min(1000, end - len(found)))}

@@ -12,7 +12,7 @@ from tidelog.runtime.socket_network import SocketNetwork
 VERSION = 12
 """The last one that calls topics by their names."""
 ACKS = (1, -1)
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 MAX_FRAME_BYTES = 1_000_000
 
 
@@ -48,7 +48,7 @@ async def _ask(connection: ClientConnection, partition: int, acks: int) -> Produ
     batch = memoryview(build_batch([Record(0, 0, None, b"written behind everybody's back", ())]))
     topic = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(partition, batch)])
     request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
-    return await connection.ask(request, ProduceResponse, timeout_s=PATIENCE_S, version=VERSION)
+    return await connection.ask(request, ProduceResponse, timeout_s=TIMEOUT_S, version=VERSION)
 
 
 def _error_code(response: ProduceResponse) -> int:

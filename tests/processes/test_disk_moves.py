@@ -40,7 +40,7 @@ VICTIMS = {"sqlite": (1, 2), "zookeeper": (1,)}
 KILLS_OF_A_MOVE = 3
 LATEST_KILL_S = 1.2
 PACE_S = 0.02
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 MAX_FRAME_BYTES = 1_000_000
 SEED = 15
 
@@ -69,7 +69,7 @@ def write_bulk(cluster: Cluster) -> None:
     for number in range(BULK_RECORDS):
         producer.produce(BULK, b"%d:" % number + noise, partition=0)
         producer.poll(0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 def move(cluster: Cluster, broker_id: int, target: Path) -> None:
@@ -134,7 +134,7 @@ def test_replicas_move_between_disks_while_their_broker_is_killed(three: TwoDisk
             move(three, victim, target)
             for kill in range(KILLS_OF_A_MOVE):
                 if kill == 0:  # while it copies; the others strike at any time
-                    wait_for(partial(_is_moving, three, victim), lambda: "no move begins", PATIENCE_S)
+                    wait_for(partial(_is_moving, three, victim), lambda: "no move begins", TIMEOUT_S)
                 else:
                     time.sleep(chance.uniform(0, LATEST_KILL_S))
                 three.brokers[victim].kill()
@@ -144,7 +144,7 @@ def test_replicas_move_between_disks_while_their_broker_is_killed(three: TwoDisk
             wait_for(
                 lambda victim=victim, target=target: is_on(target) and not futures(three, victim),  # type: ignore[misc]
                 lambda victim=victim: f"the move of broker {victim} does not end: {leftovers(three, victim, '*')}",  # type: ignore[misc]
-                PATIENCE_S,
+                TIMEOUT_S,
             )
         writer.wait_for_more()
     assert struck_half_way, "every move had ended before its blow"

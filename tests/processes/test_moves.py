@@ -39,7 +39,7 @@ BLOWS = {
     "zookeeper": ("source", "target", "controller"),
 }
 """A move does the same with both stores, so one of them has fewer."""
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 MAX_FRAME_BYTES = 1_000_000
 
 Targets = Mapping[TopicPartition, tuple[int, ...]]
@@ -84,7 +84,7 @@ def create_topics(cluster: Cluster) -> None:
     for number in range(BULK_RECORDS * PARTITIONS):
         producer.produce(BULK, b"%d:" % number + noise, partition=number % PARTITIONS)
         producer.poll(0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 def move(cluster: Cluster, targets: Targets) -> None:
@@ -144,7 +144,7 @@ def test_all_partitions_move_while_brokers_are_killed(five: Cluster) -> None:
             wait_for(
                 lambda targets=targets: is_where(five, targets),  # type: ignore[misc]
                 lambda number=number, blow=blow: f"round {number} does not end after the {blow} was killed",  # type: ignore[misc]
-                PATIENCE_S,
+                TIMEOUT_S,
             )
         writer.wait_for_more()
     assert struck_half_way, "every move had ended before its blow"

@@ -21,7 +21,7 @@ from tidelog.protocol.records import Record, build_batch, records_of
 
 LATEST = -1
 PAUSE_S = 0.01
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 FETCH_WAIT_MS = 500
 SCRAPE_S = 0.5
 
@@ -83,7 +83,7 @@ class Bystanders:
             work()
 
     def _produce(self, place: Place) -> None:
-        with suppress(OSError), Asking(place.address, PATIENCE_S) as asking:
+        with suppress(OSError), Asking(place.address, TIMEOUT_S) as asking:
             while not self._is_over.wait(PAUSE_S):
                 began_s = time.monotonic()
                 try:
@@ -100,7 +100,7 @@ class Bystanders:
         """Counts from when a record was made to when it is here. What earlier attacks left is not read again: that
         takes seconds of this process, which would count as waiting."""
         since_s = time.monotonic()
-        with suppress(OSError), Asking(place.address, PATIENCE_S) as asking:
+        with suppress(OSError), Asking(place.address, TIMEOUT_S) as asking:
             offset = _end_offset(place, asking)
             while not self._is_over.is_set():
                 try:

@@ -38,7 +38,7 @@ from tidelog.sasl.plain import plain_message
 from tidelog.sasl.scram import SHA_256, SHA_512, ScramClient, ScramMechanism
 from tidelog.server.broker import Broker
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 GIVE_UP_S = 0.2
 """A broker that waits for the rest of a frame says nothing: the attacker leaves."""
 LENGTH_BYTES = 4
@@ -125,7 +125,7 @@ class Attempt:
         writer.write(message)
 
     async def _receive(self, reader: asyncio.StreamReader) -> bytes:
-        async with asyncio.timeout(GIVE_UP_S if self.is_changed else PATIENCE_S):
+        async with asyncio.timeout(GIVE_UP_S if self.is_changed else TIMEOUT_S):
             size = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
             return await reader.readexactly(size)
 

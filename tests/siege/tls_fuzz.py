@@ -22,7 +22,7 @@ from tidelog.server.broker import Broker
 
 AT_ONCE = 50
 """Connections."""
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 GIVE_UP_S = 0.2
 """A server that waits for the rest of a record says nothing: the attacker leaves."""
 READ_BYTES = 65536
@@ -85,7 +85,7 @@ class Handshake:
             except ssl.SSLWantReadError:
                 pass
             self._send(writer)
-            async with asyncio.timeout(GIVE_UP_S if self.is_changed else PATIENCE_S):
+            async with asyncio.timeout(GIVE_UP_S if self.is_changed else TIMEOUT_S):
                 data = await reader.read(READ_BYTES)
             if not data:
                 return False

@@ -12,7 +12,7 @@ from tests.soak.activity import Activity
 
 PARTITIONS = 3
 REPLICAS = 3
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 STREAM = "soak-stream"
 TRANSACTIONS = "soak-transactions"
 METADATA_AGE_MS = 1000
@@ -58,9 +58,9 @@ class StreamWriter(Activity):
             self.note_problem(f"a record was not delivered: {error}")
 
     def close(self) -> None:
-        left = self._producer.flush(PATIENCE_S)
+        left = self._producer.flush(TIMEOUT_S)
         if left:
-            self.note_problem(f"{left} records were not acknowledged within {PATIENCE_S:.0f} s")
+            self.note_problem(f"{left} records were not acknowledged within {TIMEOUT_S:.0f} s")
 
 
 class StreamReader(Activity):
@@ -128,7 +128,7 @@ class TransactionWriter(Activity):
     def _new_producer(self) -> Producer:
         settings = {"bootstrap.servers": self._bootstrap, "transactional.id": self._transactional_id, "log_level": 0}
         producer = Producer(settings | {"linger.ms": 0})
-        producer.init_transactions(PATIENCE_S)
+        producer.init_transactions(TIMEOUT_S)
         return producer
 
     def _transact(self, producer: Producer, value: bytes, *, is_aborted: bool) -> None:
@@ -136,9 +136,9 @@ class TransactionWriter(Activity):
         for partition in range(PARTITIONS):
             producer.produce(TRANSACTIONS, value, partition=partition)
         if is_aborted:
-            producer.abort_transaction(PATIENCE_S)
+            producer.abort_transaction(TIMEOUT_S)
         else:
-            producer.commit_transaction(PATIENCE_S)
+            producer.commit_transaction(TIMEOUT_S)
 
 
 class TransactionReader(Activity):
@@ -195,19 +195,19 @@ class Groups(Activity):
         finally:
             for member in members:
                 member.close()
-        self._admin.delete_consumer_groups([group])[group].result(PATIENCE_S)
+        self._admin.delete_consumer_groups([group])[group].result(TIMEOUT_S)
         self.done["groups"] += 1
 
     def _read(self, members: list[Consumer]) -> None:
         """Until each member has got some. Those that have are polled on: a rebalance waits for all of them."""
         waiting = set(range(len(members)))
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + TIMEOUT_S
         while waiting and not self.is_ending:  # the stream ends at the same time
             for number, member in enumerate(members):
                 if _consumed(self, member) and _commit(self, member):
                     waiting.discard(number)
             if time.monotonic() > deadline_s:
-                self.note_problem(f"{len(waiting)} members read nothing for {PATIENCE_S:.0f} s")
+                self.note_problem(f"{len(waiting)} members read nothing for {TIMEOUT_S:.0f} s")
                 return
 
 
@@ -231,7 +231,7 @@ class Topics(Activity):
         read = self._read(name, len(written))
         if read != written:
             self.note_problem(f"{name}: wrote {len(written)} records from {written[0]!r}, read {read[:3]}")
-        self._admin.delete_topics([name], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
+        self._admin.delete_topics([name], operation_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
         self.done["topics"] += 1
 
     def _write(self, name: str, values: list[bytes]) -> None:
@@ -244,7 +244,7 @@ class Topics(Activity):
         producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0})
         for value in values:
             producer.produce(name, value, partition=0, on_delivery=on_delivery)
-        if producer.flush(PATIENCE_S) or failed:
+        if producer.flush(TIMEOUT_S) or failed:
             self.note_problem(f"{name} could not be written: {failed[:1]}")
 
     def _read(self, name: str, count: int) -> list[bytes]:
@@ -252,7 +252,7 @@ class Topics(Activity):
         try:
             consumer.assign([TopicPartition(name, 0, 0)])
             found: list[bytes] = []
-            deadline_s = time.monotonic() + PATIENCE_S
+            deadline_s = time.monotonic() + TIMEOUT_S
             while len(found) < count and time.monotonic() < deadline_s:
                 found += [message.value() for message in _consumed(self, consumer)]
             return found
@@ -262,7 +262,7 @@ class Topics(Activity):
 
 def create_topic(admin: AdminClient, name: str, partitions: int = 1, settings: dict[str, str] | None = None) -> None:
     configs = {"min.insync.replicas": "2"} | (settings or {})
-    admin.create_topics([NewTopic(name, partitions, REPLICAS, config=configs)])[name].result(PATIENCE_S)
+    admin.create_topics([NewTopic(name, partitions, REPLICAS, config=configs)])[name].result(TIMEOUT_S)
 
 
 def _consumer_settings(bootstrap: str, group: str, own: dict[str, Any] | None = None) -> dict[str, Any]:

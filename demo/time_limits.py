@@ -5,7 +5,7 @@ import os
 MAX_FACTOR = 10.0
 
 
-def patience_s(limit_s: float, load: float | None = None, cores: int | None = None) -> float:
+def time_limit_s(limit_s: float, load: float | None = None, cores: int | None = None) -> float:
     """The limit, times the number of processes that wait for each core.
 
     The load is that of the last minute, so that a limit which is looked at again and again grows with it.
