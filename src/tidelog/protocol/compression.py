@@ -35,6 +35,7 @@ ZSTD_DEFAULT_LEVEL: Final = 3
 
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_PIECE_BYTES: Final = 1024 * 1024
 _MAX_GZIP_MEMBERS: Final = 64
 """Each costs some memory and microseconds, and may be empty."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -129,25 +130,35 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
-    output, is_whole = _start_of_gzip(data, limit_bytes + 1)
+    output, is_whole = _inflate(data, limit_bytes + 1)
     if len(output) > limit_bytes:
         raise _too_large("gzip", limit_bytes)
     if not is_whole:
         raise _malformed("gzip", "it does not end where the batch ends")
-    return output
+    return bytes(output)
 
 
 def _start_of_gzip(data: Buffer, most_bytes: int) -> tuple[bytes, bool]:
+    output, is_whole = _inflate(data, most_bytes)
+    return bytes(output), is_whole
+
+
+def _inflate(data: Buffer, most_bytes: int) -> tuple[bytearray, bool]:
     """Members one after the other are one stream, as in Java's GZIPInputStream."""
-    output = b""
+    output = bytearray()
     rest: Buffer = data
     for _ in range(_MAX_GZIP_MEMBERS):
         decompressor = zlib.decompressobj(_GZIP_WINDOW)
         try:
-            found = decompressor.decompress(rest, most_bytes - len(output))
+            # In pieces: zlib keeps what it returns twice while it returns it.
+            while not decompressor.eof and len(output) < most_bytes:
+                piece = decompressor.decompress(rest, min(most_bytes - len(output), _GZIP_PIECE_BYTES))
+                rest = decompressor.unconsumed_tail
+                output += piece
+                if not piece and not rest:
+                    break
         except zlib.error as error:
             raise _malformed("gzip", error) from error
-        output = output + found if output else found
         rest = decompressor.unused_data
         if len(output) >= most_bytes:
             return output, decompressor.eof and not rest
@@ -255,6 +266,7 @@ def _decompress_growing(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
             return bytes(memoryview(output)[:count])
         if capacity >= limit_bytes:
             raise _too_large(codec.setting, limit_bytes)
+        del output  # before the larger one is there
         capacity = min(limit_bytes, capacity * _GUESSED_RATIO)
 
 
