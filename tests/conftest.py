@@ -16,8 +16,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["tests.spark_session"]
 
-# On a busy machine any example may take long: tests are about results, not about time.
-hypothesis.settings.register_profile("tidelog", deadline=None)
+# On a busy machine any example may take long: tests are about results, not about time. The examples of a test are the
+# same in every run, so that a change is judged by what it changed; `RANDOM_EXAMPLES=1` tries others.
+hypothesis.settings.register_profile("tidelog", deadline=None, derandomize="RANDOM_EXAMPLES" not in os.environ)
 hypothesis.settings.load_profile("tidelog")
 
 # Hundreds of processes import the same files, and each would compile them again.

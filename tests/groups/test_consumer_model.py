@@ -204,7 +204,9 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         for _ in range(4 * (MAX_MEMBERS + 1)):
             self.everybody_goes_on()
             self.coordinator.shard.advance(1_000)
-        self.clients = {key: client for key, client in self.clients.items() if not client.is_dead}
+        self.clients = {
+            key: client for key, client in self.clients.items() if not client.is_dead and not self.is_replaced(client)
+        }
         wanted: set[str] = set().union(*(WANTED[client.subscription] for client in self.clients.values()))
         owners = Counter(partition for client in self.clients.values() for partition in client.used)
         assert owners == Counter(self.cluster.partitions_of(*wanted))
@@ -216,6 +218,13 @@ class ConsumerGroupModel(RuleBasedStateMachine):
 
     def alive_count(self) -> int:
         return sum(not client.is_dead for client in self.clients.values())
+
+    def is_replaced(self, client: Client) -> bool:
+        """Whether it was missed, and another client has its static membership, so that it cannot join again."""
+        return client.epoch == 0 and any(
+            other.instance_id == client.instance_id is not None and other.epoch > 0 and not other.is_dead
+            for other in self.clients.values()
+        )
 
     def draw(self, data: st.DataObject) -> Client | None:
         alive = sorted(key for key, client in self.clients.items() if not client.is_dead)
