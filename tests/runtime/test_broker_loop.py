@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from tidelog.runtime.broker_loop import BrokerLoop
+from tidelog.runtime.broker_loop import BrokerLoop, call_at_end_of_turn
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -204,5 +204,53 @@ def test_streams_of_asyncio_signals_and_processes_work_as_ever() -> None:
         loop.remove_signal_handler(signal.SIGUSR1)
         process = await asyncio.create_subprocess_exec("true")
         assert await process.wait() == 0
+
+    run(scenario())
+
+
+def test_what_is_called_at_the_end_of_a_turn_runs_after_all_ready_sockets_and_before_what_is_called_soon() -> None:
+    async def scenario() -> None:
+        loop, calls = asyncio.get_running_loop(), Calls()
+        with socket_pair() as (ours, theirs), socket_pair() as (others, peers):
+
+            def first() -> None:
+                loop.call_soon(calls.of("soon"))
+                call_at_end_of_turn(calls.of("end", lambda: call_at_end_of_turn(calls.of("end of the end"))))
+
+            for each in (ours, others):
+                loop.add_reader(each.fileno(), calls.of("read", lambda: None if "end" in calls.names else first()))
+            theirs.send(b"x")
+            peers.send(b"x")
+            await calls.until(lambda names: "soon" in names)
+            assert calls.names[:7] == ["read", "read", "end", "end", "end of the end", "end of the end", "soon"]
+
+    run(scenario())
+
+
+def test_what_is_called_at_the_end_of_a_turn_runs_soon_if_no_socket_is_served() -> None:
+    async def scenario() -> None:
+        calls = Calls()
+        call_at_end_of_turn(calls.of("end"))
+        assert calls.names == []
+        await calls.until(bool)
+
+    run(scenario())
+
+
+def test_a_failure_at_the_end_of_a_turn_does_not_stop_the_others() -> None:
+    async def scenario() -> None:
+        loop, calls, failures = asyncio.get_running_loop(), Calls(), list[Any]()
+        loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        with socket_pair() as (ours, theirs):
+
+            def read() -> None:
+                ours.recv(1)
+                call_at_end_of_turn(lambda: 1 // 0)
+                call_at_end_of_turn(calls.of("end"))
+
+            loop.add_reader(ours.fileno(), read)
+            theirs.send(b"x")
+            await calls.until(bool)
+            assert isinstance(failures[0], ZeroDivisionError)
 
     run(scenario())

@@ -32,6 +32,7 @@ from tidelog.replication.leader_link import FetchingBroker, LeaderLink
 from tidelog.replication.leader_queries import epoch_ends_request, offsets_of, offsets_request
 from tidelog.replication.partition import Partition
 from tidelog.replication.partition_states import PartitionFetchState
+from tidelog.runtime.broker_loop import call_at_end_of_turn
 from tidelog.storage.leader_epochs import EpochEnd
 from tidelog.types import TopicPartition
 
@@ -137,7 +138,7 @@ class Fetcher:
         """Runs `_do_work` once for all changes of this turn of the event loop."""
         if not self._is_work_scheduled:
             self._is_work_scheduled = True
-            self._loop.call_soon(self._do_work)
+            call_at_end_of_turn(self._do_work)
 
     def _do_work(self) -> None:
         """Start the next round, or cut short a wait, because a partition may be ready to fetch."""

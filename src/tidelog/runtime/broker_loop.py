@@ -37,6 +37,9 @@ class SocketSelector(selectors.BaseSelector):
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._reported: list[tuple[int, int]] = []
+        self.is_serving = False
+        self.after_serving: list[Callback] = []
+        """Called when all ready sockets are served, in the same turn."""
 
     def fileno(self) -> int:
         return self._own_fd
@@ -72,6 +75,7 @@ class SocketSelector(selectors.BaseSelector):
         """Call back for each socket that `select` found. A failure must not stop the others."""
         readers, writers = self._readers, self._writers
         reported, self._reported = self._reported, []
+        self.is_serving = True
         for fd, events in reported:
             try:
                 if events != WRITE and fd in readers:
@@ -80,6 +84,13 @@ class SocketSelector(selectors.BaseSelector):
                     writers[fd]()
             except Exception as error:  # noqa: BLE001 - reported like a failed callback of the loop
                 on_error(error)
+        for callback in self.after_serving:  # which may add others
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001
+                on_error(error)
+        self.after_serving.clear()
+        self.is_serving = False
 
     # ---- BaseSelector
 
@@ -165,6 +176,13 @@ class BrokerLoop(asyncio.SelectorEventLoop):
     def _on_error(self, error: Exception) -> None:
         self.call_exception_handler({"message": "the callback of a socket failed", "exception": error})
 
+    def call_at_end_of_turn(self, callback: Callback) -> None:
+        """Call back when all ready sockets of this turn are served: before the next poll, unlike `call_soon`."""
+        if self._sockets.is_serving:
+            self._sockets.after_serving.append(callback)
+        else:
+            self.call_soon(callback)
+
     def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
         self._sockets.set_reader(fd, partial(callback, *args) if args else callback)
 
@@ -177,3 +195,12 @@ class BrokerLoop(asyncio.SelectorEventLoop):
 
     def remove_writer(self, fd: Any) -> bool:
         return self._sockets.set_writer(fd, None) or super().remove_writer(fd)
+
+
+def call_at_end_of_turn(callback: Callback) -> None:
+    """In the running loop; in other loops than a broker's, at the start of the next turn."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, BrokerLoop):
+        loop.call_at_end_of_turn(callback)
+    else:
+        loop.call_soon(callback)

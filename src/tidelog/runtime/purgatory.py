@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
+from tidelog.runtime.broker_loop import call_at_end_of_turn
 from tidelog.runtime.deadlines import DeadlineKey, Deadlines
 from tidelog.runtime.turns import Turns
 
@@ -99,7 +100,6 @@ class Purgatory:
     """All delayed operations of one broker, of all kinds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines, turns: Turns | None = None) -> None:
-        self._loop = loop
         self._deadlines = deadlines
         self._turns = self.turns = Turns(loop.time) if turns is None else turns
         self._changed: dict[Watchers, None] = {}
@@ -125,7 +125,7 @@ class Purgatory:
     def changed(self, watchers: Watchers) -> None:
         """The key changed: notify its observers and check its operations at the end of this loop turn."""
         if not self._changed:
-            self._loop.call_soon(self._check_changed)
+            call_at_end_of_turn(self._check_changed)
         self._changed[watchers] = None
 
     def _check_changed(self) -> None:

@@ -18,6 +18,7 @@ from tidelog.protocol.errors import MalformedMessage, UnknownApi
 from tidelog.protocol.structs import Response, Struct
 from tidelog.quotas.client_quotas import Windows
 from tidelog.quotas.connection_rates import ConnectionRates
+from tidelog.runtime.broker_loop import call_at_end_of_turn
 from tidelog.runtime.deferred import Deferred
 from tidelog.runtime.disk import FileSlice
 from tidelog.runtime.network import Channel, FramePart, HandshakeFailed
@@ -309,7 +310,7 @@ class Connection:
             self.channel.flush()
         elif not self._flushes_soon:
             self._flushes_soon = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            call_at_end_of_turn(self._flush)
 
     def _flush(self) -> None:
         self._flushes_soon = False

@@ -11,6 +11,7 @@ from tidelog.protocol.codec import Decoder, encoder
 from tidelog.protocol.errors import MalformedMessage
 from tidelog.protocol.header import read_response_header, request_header
 from tidelog.protocol.structs import Request, Response
+from tidelog.runtime.broker_loop import call_at_end_of_turn
 from tidelog.runtime.network import Channel, FramePart, FrameTooLarge
 
 logger = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class InFlightRequests:
         self._channel.send(parts)
         if not self._in_wake_up and not self._is_flush_due:
             self._is_flush_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            call_at_end_of_turn(self._flush)
 
     def _flush(self) -> None:
         self._is_flush_due = False
