@@ -1,5 +1,7 @@
 """InitProducerId, idempotent Produce and DescribeProducers, through the wire protocol."""
 
+from unittest.mock import patch
+
 import pytest
 
 from tests.server.harness import Client, Harness, batch_of, produce_request, with_broker
@@ -8,6 +10,7 @@ from tidelog.errors import (
     InvalidRequest,
     InvalidTopic,
     OutOfOrderSequenceNumber,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from tidelog.protocol.messages.describe_producers import (
@@ -17,8 +20,15 @@ from tidelog.protocol.messages.describe_producers import (
     TopicRequest,
 )
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from tidelog.protocol.messages.produce import ProduceResponse
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tidelog.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tidelog.runtime.virtual_time import EPOCH_MS, run_virtually
+from tidelog.server.cluster_state import ClusterState
 
 
 async def init(
@@ -187,6 +197,27 @@ def test_batches_do_not_overtake_one_that_was_refused_for_now() -> None:
         for sequence in (2, 4, 6, 8):
             assert await sender.send(sequence) == (UnknownTopicOrPartition.code, -1)
         assert [await sender.send(2 * number) for number in range(5)] == [(0, 2 * number) for number in range(5)]
+
+    with_broker(scenario)
+
+
+def test_batches_do_not_overtake_one_that_named_a_topic_by_an_id_not_known_yet() -> None:
+    async def scenario(harness: Harness, client: Client) -> None:
+        await client.create_topic("t")
+        described = await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12, MetadataResponse)
+        topic_id = described.topics[0].topic_id
+
+        async def send(sequence: int) -> int:
+            batch = batch_of(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence)
+            data = [PartitionProduceData(index=0, records=memoryview(bytearray(batch)))]
+            topic = TopicProduceData(name="", topic_id=topic_id, partition_data=data)
+            response = await client.ask(ProduceRequest(acks=1, topic_data=[topic]), 13, ProduceResponse)
+            return response.responses[0].partition_responses[0].error_code
+
+        with patch.object(ClusterState, "topic_name", side_effect=UnknownTopicId):
+            assert await send(0) == UnknownTopicId.code
+        assert [await send(1), await send(2)] == [UnknownTopicId.code] * 2
+        assert [await send(sequence) for sequence in range(3)] == [0, 0, 0]
 
     with_broker(scenario)
 

@@ -3,11 +3,10 @@ import pytest
 from tests.server.harness import batch_of
 from tidelog.errors import NotEnoughReplicas, NotLeaderOrFollower
 from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
-from tidelog.server.refused_batches import MAX_BEHIND, MAX_REFUSED, RefusedBatches
+from tidelog.server.refused_batches import MAX_REFUSED, Place, RefusedBatches
 from tidelog.storage.producer_state import ProducerStateManager
-from tidelog.types import TopicPartition
 
-ORDERS = TopicPartition("orders", 0)
+ORDERS = Place("orders", 0)
 
 
 def header(sequence: int, *, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
@@ -49,20 +48,44 @@ def test_the_first_of_several_refused_ones_counts() -> None:
         refused.check(ORDERS, header(4), log)
 
 
-def test_what_is_sent_in_spite_of_the_error_is_left_to_the_log() -> None:
-    """Such a producer has given the refused batch up."""
+def test_a_producer_that_has_given_the_refused_batch_up_is_left_to_the_log() -> None:
+    """It sends the batches behind it again, and not that one."""
     refused, log = refused_at(3), producers(2)
-    for _ in range(MAX_BEHIND):
+    for sequence in (4, 5, 6, 7, 8, 9):
         with pytest.raises(NotEnoughReplicas):
-            refused.check(ORDERS, header(9), log)
-    refused.check(ORDERS, header(9), log)
-    assert len(refused.by_producer) == 0
+            refused.check(ORDERS, header(sequence), log)
+    refused.check(ORDERS, header(4), log)
+    assert not refused.by_producer
+
+
+def test_five_batches_behind_one_that_was_written_elsewhere_keep_their_order() -> None:
+    """Its producer came back over the same connection, to a log that does not know it any more."""
+    refused, log = refused_at(3), producers()
+    for sequence in range(50, 55):
+        with pytest.raises(NotEnoughReplicas):
+            refused.check(ORDERS, header(sequence), log)
+    refused.check(ORDERS, header(50), log)
+    refused.check(ORDERS, header(51), log)
+
+
+def test_an_earlier_batch_that_is_refused_later_counts() -> None:
+    refused, log = refused_at(3), producers()
+    refused.add(ORDERS, header(2), NotLeaderOrFollower())
+    with pytest.raises(NotLeaderOrFollower):
+        refused.check(ORDERS, header(3), log)
+
+
+def test_a_refused_batch_of_another_epoch_replaces_that_of_the_last_one() -> None:
+    refused, log = refused_at(5), producers()
+    refused.add(ORDERS, header(0, epoch=1), NotLeaderOrFollower())
+    with pytest.raises(NotLeaderOrFollower):
+        refused.check(ORDERS, header(1, epoch=1), log)
 
 
 def test_others_are_not_affected() -> None:
     refused, log = refused_at(3), producers(2)
     refused.check(ORDERS, header(4, producer_id=8), log)
-    refused.check(TopicPartition("orders", 1), header(4), log)
+    refused.check(Place("orders", 1), header(4), log)
     refused.check(ORDERS, header(0, epoch=1), log)
     assert len(refused.by_producer) == 0, "another epoch begins anew"
 
@@ -90,7 +113,8 @@ def test_sequences_wrap() -> None:
 def test_a_connection_remembers_so_many_and_none_without_a_producer() -> None:
     refused = RefusedBatches()
     refused.add(ORDERS, header(-1, epoch=-1, producer_id=-1), NotEnoughReplicas())
-    assert len(refused.by_producer) == 0
+    refused.add(Place("x" * 250, 0), header(0), NotEnoughReplicas())
+    assert not refused.by_producer
     for producer_id in range(MAX_REFUSED + 5):
         refused.add(ORDERS, header(3, producer_id=producer_id), NotEnoughReplicas())
     assert len(refused.by_producer) == MAX_REFUSED

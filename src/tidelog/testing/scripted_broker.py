@@ -28,13 +28,14 @@ from tidelog.server.dispatch import (
     UnsupportedApiVersionsRoute,
     UnsupportedRequest,
 )
+from tidelog.server.refused_batches import Place
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
 from tidelog.testing.error_answers import error_response
 from tidelog.testing.links import KIT, MachineNetwork
 from tidelog.testing.request_parts import TOPIC_ARRAYS, RecordedRequest, as_plain, parts_of, topic_of
 from tidelog.testing.request_script import RequestScript, Verdict
-from tidelog.types import TopicPartition, Uuid
+from tidelog.types import Uuid
 
 FETCH, METADATA, PRODUCE = 1, 3, 0
 CLOSED_BY_SCRIPT = "closed by the script of the test"
@@ -206,11 +207,10 @@ def _topic_name(context: RequestContext, topic_id: Uuid) -> str | None:
 def _add_refused_batches(request: ProduceRequest, context: RequestContext, error: RetriableError) -> None:
     """As the broker itself: batches in flight behind them get the same error."""
     for topic in request.topic_data:
-        name = topic.name or _topic_name(context, topic.topic_id)
         for data in topic.partition_data:
-            if name is not None and data.records is not None and len(data.records) >= HEADER_BYTES:
-                header = read_header(data.records)
-                context.connection.refused_batches.add(TopicPartition(name, data.index), header, error)
+            if data.records is not None and len(data.records) >= HEADER_BYTES:
+                place = Place(topic.name or topic.topic_id, data.index)
+                context.connection.refused_batches.add(place, read_header(data.records), error)
 
 
 def _pass_on(outcome: Outcome, answer: Deferred[Any]) -> None:

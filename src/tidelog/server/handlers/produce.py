@@ -55,7 +55,9 @@ from tidelog.server.delayed_produce import AppendWait, end_waits, wait_for_repli
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.produce_responses import close_if_failed, failed, rejected
+from tidelog.server.refused_batches import Place
 from tidelog.server.sliced_requests import MANY
+from tidelog.storage.producer_state import ProducerStateManager
 from tidelog.storage.record_checks import UndecodableBatch
 from tidelog.storage.validation import AppendOrigin, NeedsSlices, PreparedBatch, only_batch
 from tidelog.storage.verification_guards import VerificationGuard
@@ -192,8 +194,8 @@ async def _finish(
     request: ProduceRequest, response: ProduceResponse, appends: "_Appends", context: RequestContext
 ) -> ProduceResponse | None:
     """Wait for verification, flush and replication, then answer."""
-    for (_, responses, position), appended in appends.unverified:
-        responses[position] = await appended.wait()
+    for slot, appended in appends.unverified:
+        slot.responses[slot.position] = await appended.wait()
     if request.acks == 0:
         close_if_failed(response, context.connection.channel)
         return None
@@ -233,7 +235,7 @@ class _Appends:
         self.has_error = False
         self.waits: list[AppendWait] = []
         self.unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
-        self.unverified: list[tuple[_Place, Deferred[PartitionProduceResponse]]] = []
+        self.unverified: list[tuple[_Slot, Deferred[PartitionProduceResponse]]] = []
         """Batches that wait for their transaction coordinator."""
         self.long_batches: list[_LongBatch] = []
         """Batches that are validated in slices before they are appended."""
@@ -263,7 +265,7 @@ def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduce
             responses.append(_append(topic, data, responses, appends))
         except KafkaError as error:
             appends.has_error = True
-            responses.append(failed(data.index, error))
+            responses.append(_refused(topic, data, error, appends))
     return TopicProduceResponse(topic.name, topic.topic_id, responses)
 
 
@@ -273,7 +275,16 @@ def _append_or_fail(
     try:
         responses.append(_append(topic, data, responses, appends))
     except KafkaError as error:
-        responses.append(failed(data.index, error))
+        responses.append(_refused(topic, data, error, appends))
+
+
+def _refused(
+    topic: TopicProduceData, data: PartitionProduceData, error: KafkaError, appends: _Appends
+) -> PartitionProduceResponse:
+    if isinstance(error, RetriableError) and data.records is not None and len(data.records) >= HEADER_BYTES:
+        place = Place(topic.name or topic.topic_id, data.index)
+        appends.context.connection.refused_batches.add(place, read_header(data.records), error)
+    return failed(data.index, error)
 
 
 def _append(
@@ -300,30 +311,36 @@ def _append(
     attributes = batch[LOW_ATTRIBUTES_BYTE]
     if version < ZSTD_FROM_VERSION and attributes & COMPRESSION_MASK == Codec.ZSTD:
         raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {version}")
+    refused = context.connection.refused_batches
+    if refused.by_producer:
+        place = Place(topic.name or topic.topic_id, data.index)
+        refused.check(place, read_header(batch), _producers_of(name, data.index, context))
     try:
         if attributes & TRANSACTIONAL_BIT:
-            return _verify_and_append(_Place.of(name, data.index, responses), batch, appends, None)
+            return _verify_and_append(_Slot.of(topic, name, data.index, responses), batch, appends, None)
         return _append_to(name, data.index, batch, appends)
     except NeedsSlices:
-        appends.long_batches.append(_LongBatch(_Place.of(name, data.index, responses), batch, appends))
+        appends.long_batches.append(_LongBatch(_Slot.of(topic, name, data.index, responses), batch, appends))
         return failed(data.index, RequestTimedOut("the batch was not validated in time"))
-    except RetriableError as error:
-        context.connection.refused_batches.add(TopicPartition(name, data.index), read_header(batch), error)
-        raise
+
+
+def _producers_of(name: str, index: int, context: RequestContext) -> ProducerStateManager | None:
+    """None if this broker does not host the partition."""
+    try:
+        return context.services.replicas.get(name, index).log.producers
+    except KafkaError:
+        return None
 
 
 def _verify_and_append(
-    place: "_Place", batch: memoryview, appends: _Appends, prepared: PreparedBatch | None
+    slot: "_Slot", batch: memoryview, appends: _Appends, prepared: PreparedBatch | None
 ) -> PartitionProduceResponse:
     """The first batch of a transaction in its partition waits for the transaction coordinator (KIP-890)."""
-    services, topic_partition = appends.context.services, place.topic_partition
+    services, topic_partition = appends.context.services, slot.topic_partition
     header = read_header(batch)
     asked = _question(header, appends)
     partition = services.partition(*topic_partition)
     partition.require_leader()
-    refused = appends.context.connection.refused_batches
-    if refused.by_producer:
-        refused.check(topic_partition, header, partition.log.producers)
     guard = None
     if asked.adds or services.verifier.is_enabled:
         if prepared is None:
@@ -332,10 +349,12 @@ def _verify_and_append(
     if guard is None:  # the transaction is already in this partition, or verification is off
         return _append_to(*topic_partition, batch, appends, prepared)
     verdict = services.verifier.verify_guarded(asked, topic_partition, guard)
-    held = _HeldBatch(topic_partition, memoryview(bytearray(batch)), header, prepared)  # the frame is reused by then
+    held = _HeldBatch(
+        topic_partition, slot.place, memoryview(bytearray(batch)), header, prepared
+    )  # the frame is reused by then
     appended = verdict.map(lambda rejection: held.append(rejection, asked, guard, appends))
     appended.on_abandoned = None  # if the client disconnects, its records are appended all the same
-    appends.unverified.append((place, appended))
+    appends.unverified.append((slot, appended))
     return failed(topic_partition.partition, RequestTimedOut("the transaction was not confirmed in time"))
 
 
@@ -356,9 +375,6 @@ def _append_to(
         partition = services.replicas.get(name, index)
     except UnknownTopicOrPartition:
         partition = services.partition(name, index)  # raises what fits the cluster
-    refused = appends.context.connection.refused_batches
-    if refused.by_producer:
-        refused.check(partition.topic_partition, read_header(batch), partition.log.producers)
     try:
         result = partition.append_as_leader(batch, appends.acks, CLIENT, prepared)
     except KafkaError as error:
@@ -376,42 +392,42 @@ def _append_to(
     return response
 
 
-class _Place(NamedTuple):
+class _Slot(NamedTuple):
     """The partition of an append, and the position of its response."""
 
     topic_partition: TopicPartition
+    place: Place
     responses: list[PartitionProduceResponse]
     position: int
 
     @classmethod
-    def of(cls, name: str, index: int, responses: list[PartitionProduceResponse]) -> "_Place":
-        return cls(TopicPartition(name, index), responses, len(responses))
+    def of(cls, topic: TopicProduceData, name: str, index: int, responses: list[PartitionProduceResponse]) -> "_Slot":
+        return cls(TopicPartition(name, index), Place(topic.name or topic.topic_id, index), responses, len(responses))
 
 
 class _LongBatch:
     """A batch that is too long to be validated in one loop turn."""
 
-    __slots__ = ("_appends", "_batch", "_place")
+    __slots__ = ("_appends", "_batch", "_slot")
 
-    def __init__(self, place: _Place, batch: memoryview, appends: _Appends) -> None:
-        self._place = place
+    def __init__(self, slot: _Slot, batch: memoryview, appends: _Appends) -> None:
+        self._slot = slot
         self._batch = memoryview(bytearray(batch))  # the frame is reused by then
         self._appends = appends
 
     async def check_and_append(self) -> None:
-        topic_partition, responses, position = self._place
+        slot = self._slot
         try:
             response = await self._checked_append()
         except KafkaError as error:
             if isinstance(error, RetriableError):
-                refused = self._appends.context.connection.refused_batches
-                refused.add(topic_partition, read_header(self._batch), error)
-            response = failed(topic_partition.partition, error)
-        responses[position] = response
+                self._appends.context.connection.refused_batches.add(slot.place, read_header(self._batch), error)
+            response = failed(slot.place.partition, error)
+        slot.responses[slot.position] = response
 
     async def _checked_append(self) -> PartitionProduceResponse:
-        services, index = self._appends.context.services, self._place.topic_partition.partition
-        partition = services.partition(*self._place.topic_partition)
+        services, index = self._appends.context.services, self._slot.topic_partition.partition
+        partition = services.partition(*self._slot.topic_partition)
         partition.require_leader()
         try:
             prepared = await services.long_checks.prepare(self._batch, partition.log.settings, services.clock.now_ms())
@@ -421,14 +437,15 @@ class _LongBatch:
                 return failed(index, error, partition.log.log_start_offset)
             raise
         if self._batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
-            return _verify_and_append(self._place, self._batch, self._appends, prepared)
-        return _append_to(*self._place.topic_partition, self._batch, self._appends, prepared)
+            return _verify_and_append(self._slot, self._batch, self._appends, prepared)
+        return _append_to(*self._slot.topic_partition, self._batch, self._appends, prepared)
 
 
 class _HeldBatch(NamedTuple):
     """A batch that waits for the verification of its transaction."""
 
     topic_partition: TopicPartition
+    place: Place
     batch: memoryview
     header: BatchHeader
     prepared: PreparedBatch | None
@@ -450,7 +467,7 @@ class _HeldBatch(NamedTuple):
             return _append_to(*self.topic_partition, self.batch, appends, self.prepared)
         except KafkaError as error:
             if isinstance(error, RetriableError):
-                appends.context.connection.refused_batches.add(self.topic_partition, self.header, error)
+                appends.context.connection.refused_batches.add(self.place, self.header, error)
             return failed(index, error)
         except Exception:
             logger.exception("cannot append batch partition=%s", self.topic_partition)
