@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 from tidelog.errors import NotLeaderOrFollower
 from tidelog.protocol.messages.fetch import PartitionData
-from tidelog.protocol.record_batch import BatchHeader
 from tidelog.replication import follower
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.follower import (
@@ -25,7 +24,7 @@ from tidelog.replication.remote_replica import RemoteReplica
 from tidelog.server.refused_batches import RefusedBatches
 from tidelog.storage import follower_checks, producer_state
 from tidelog.storage import log as log_module
-from tidelog.storage.follower_checks import checked_batches
+from tidelog.storage.follower_checks import CheckedBatches, checked_batches
 from tidelog.storage.leader_epochs import EpochEnd, LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.types import BrokerId, Buffer
@@ -115,7 +114,7 @@ def taking_batches_of_later_epochs() -> Iterator[None]:
 
     def check_less(
         batches: Buffer, log_start_offset: int, log_end_offset: int, leader_epoch: int | None = None
-    ) -> list[tuple[BatchHeader, memoryview]]:
+    ) -> tuple[CheckedBatches, bool]:
         return checked_batches(batches, log_start_offset, log_end_offset)
 
     with patch.object(log_module, "checked_batches", check_less):

@@ -53,6 +53,11 @@ def names(disk: MemoryDisk, path: str = "/data") -> set[str]:
     return {entry.name for entry in disk.list_directory(path)}
 
 
+def kill(disk: MemoryDisk) -> None:
+    """A process is killed: everything that was written is still there."""
+    disk.crash(lambda path, unsynced_bytes: unsynced_bytes)
+
+
 # ---- opening and closing
 
 
@@ -301,26 +306,39 @@ def test_a_file_cut_after_a_clean_stop_is_noticed_however_small_the_cut(missing_
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("is_still_compacted", [True, False])
-def test_gaps_that_compaction_left_are_no_damage_even_if_the_topic_is_no_longer_compacted(
-    is_still_compacted: bool,
-) -> None:
+@pytest.mark.parametrize("known_by", ["settings", "cleaner checkpoint", "marker", "recovery point"])
+def test_gaps_that_compaction_left_are_no_damage_even_if_the_topic_is_no_longer_compacted(known_by: str) -> None:
+    """A replica that copied a compacted log has a marker. Apache Kafka has none, but a cleaner checkpoint."""
+
     async def run() -> None:
         disk = MemoryDisk()
         manager = await manager_on(disk)
         log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
         for offset in (0, 3, 4, 9):
             log.append_as_follower(batch_of(b"%d" % offset, base_offset=offset, leader_epoch=EPOCH))
-        await manager.close()
-        disk.remove("/data/.kafka_cleanshutdown")
-        disk.remove("/data/recovery-point-offset-checkpoint")
-        if is_still_compacted:
-            settings = TopicSettings(cleanup_policy=("compact",))
-        else:
-            settings = SETTINGS
+        if known_by == "recovery point":
+            await manager.close()
+            disk.remove("/data/.kafka_cleanshutdown")
+        kill(disk)
+        if known_by != "marker":
+            disk.remove("/data/orders-0/offset-gaps")
+        if known_by == "cleaner checkpoint":
             disk.write_file_atomically("/data/cleaner-offset-checkpoint", b"0\n1\norders 0 9\n")
+        settings = TopicSettings(cleanup_policy=("compact",)) if known_by == "settings" else SETTINGS
         again = (await manager_on(disk, topic_settings=lambda topic: settings)).logs[ORDERS]
         assert offsets_of(all_records(again)) == [0, 3, 4, 9]
+
+    asyncio.run(run())
+
+
+def test_a_log_without_gaps_has_no_marker_of_them() -> None:
+    async def run() -> None:
+        disk = MemoryDisk()
+        manager = await manager_on(disk)
+        log = manager.create(ORDERS, TOPIC_ID, SETTINGS)
+        for offset in range(3):
+            log.append_as_follower(batch_of(b"%d" % offset, base_offset=offset, leader_epoch=EPOCH))
+        assert "offset-gaps" not in names(disk, "/data/orders-0")
 
     asyncio.run(run())
 
@@ -575,11 +593,6 @@ def test_an_unchanged_checkpoint_is_not_written_again() -> None:
         assert disk.read_file("/data/replication-offset-checkpoint") == b"0\n1\norders 0 2\n"
 
     asyncio.run(run())
-
-
-def kill(disk: MemoryDisk) -> None:
-    """A process is killed: everything that was written is still there."""
-    disk.crash(lambda path, unsynced_bytes: unsynced_bytes)
 
 
 def test_a_truncation_lowers_the_checkpoint_of_the_high_watermark() -> None:

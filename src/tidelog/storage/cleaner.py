@@ -205,6 +205,7 @@ class Cleaner:
         log = snapshot.log
         round_ = await self._in_worker(_prepare_round, snapshot, found, self.dedupe_buffer_bytes)
         bytes_read = bytes_written = 0
+        log.mark_gaps()  # synced with the first group, before its swap
         for numbers in round_.groups:
             cleaned = await self._in_worker(_clean_group, self._context, snapshot, round_, numbers)
             old = [snapshot.segments[number] for number in numbers]

@@ -22,32 +22,33 @@ CheckedBatches: TypeAlias = list[tuple[BatchHeader, memoryview]]
 
 def checked_batches(
     batches: Buffer, log_start_offset: int, log_end_offset: int, leader_epoch: int | None = None
-) -> CheckedBatches:
-    """The complete batches, each intact and after the previous one. Compaction on the leader may leave gaps.
+) -> tuple[CheckedBatches, bool]:
+    """The complete batches, each intact and after the previous one, and whether there are gaps before some.
 
-    `log_start_offset` is the later one of the leader's log start and this log's.
+    Compaction on the leader leaves gaps. `log_start_offset` is the later one of the leader's log start and this log's.
 
     Stops before the first batch of a later epoch than the one of the fetch: the follower must compare epochs with
     the leader before it appends that (KAFKA-18723).
     """
     checked: CheckedBatches = []
-    expected = log_end_offset
+    expected, has_gaps = log_end_offset, False
     for header, batch in split_batches(batches):
         if header.magic != MAGIC or header.last_offset_delta < 0:
             raise InvalidRecord(f"the leader sent a batch of format {header.magic} at offset {header.base_offset}")
         if not crc_matches(batch, header):
             raise CorruptMessage(f"the batch at offset {header.base_offset} fails its CRC")
-        if header.base_offset < expected and (
-            checked or not _holds_the_start(header, log_start_offset, log_end_offset)
-        ):
-            raise UnexpectedAppendOffset(f"the leader sent offset {header.base_offset}, expected {expected}")
+        if header.base_offset != expected:
+            is_gap = header.base_offset > expected
+            if not is_gap and (checked or not _holds_the_start(header, log_start_offset, log_end_offset)):
+                raise UnexpectedAppendOffset(f"the leader sent offset {header.base_offset}, expected {expected}")
+            has_gaps = has_gaps or is_gap
         if leader_epoch is not None and header.leader_epoch > leader_epoch:
             if checked:
-                return checked
+                return checked, has_gaps
             raise FencedLeaderEpoch(f"the leader sent epoch {header.leader_epoch}, fetched in epoch {leader_epoch}")
         checked.append((header, batch))
         expected = header.base_offset + header.last_offset_delta + 1
-    return checked
+    return checked, has_gaps
 
 
 def _holds_the_start(header: BatchHeader, log_start_offset: int, log_end_offset: int) -> bool:

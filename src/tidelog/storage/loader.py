@@ -145,6 +145,7 @@ class _Loading:
                 high_watermark=log_start_offset if high_watermark is None else high_watermark,
                 recovery_point=min(self.checkpointed.recovery_point or 0, end_offset),
                 synced_epochs=self.synced_epochs,
+                has_gaps=self.files.has_gaps,
             ),
         )
 
@@ -291,17 +292,24 @@ class _Loading:
         """
         gap = next_base_offset - end_offset
         synced_end = self.checkpointed.cleaned_until
-        if self.settings.is_compacted:
+        if self._may_have_gaps:
             synced_end = max(synced_end, self.checkpointed.recovery_point or 0)
         return gap != 0 and next_base_offset > synced_end and gap <= LONGEST_LOST_END
+
+    @property
+    def _may_have_gaps(self) -> bool:
+        """The topic may no longer be compacted, or its settings may not be known: then the marker says so."""
+        return self.settings.is_compacted or self.files.has_gaps
 
     def _gaps_end(self) -> float:
         """Before this offset compaction may have left gaps; after it a gap is corruption.
 
-        If the topic is not compacted now, or its settings are not loaded, the cleaner checkpoint says how far an
-        earlier compaction came.
+        Logs that Apache Kafka has compacted have no marker, but a line in the cleaner checkpoint. What is synced is not
+        doubted.
         """
-        return math.inf if self.settings.is_compacted else self.checkpointed.cleaned_until
+        if self._may_have_gaps:
+            return math.inf
+        return max(self.checkpointed.cleaned_until, self.checkpointed.recovery_point or 0)
 
     def _log_if_long(self, segments: list[Segment]) -> None:
         size_bytes = sum(segment.size_bytes for segment in segments)

@@ -229,11 +229,13 @@ class Log(LogState):
         log_start_offset = self.log_start_offset
         if log_start_offset < leader_log_start_offset:
             log_start_offset = leader_log_start_offset
-        checked = checked_batches(batches, log_start_offset, self.log_end_offset, leader_epoch)
+        checked, has_gaps = checked_batches(batches, log_start_offset, self.log_end_offset, leader_epoch)
         if not checked:
             return None
         first_offset = checked[0][0].base_offset
         try:  # not `self.guard`, as in `append_as_leader`
+            if has_gaps:
+                self.mark_gaps()
             if first_offset < self.log_end_offset:
                 truncation.start_over_at(self, first_offset, log_start_offset)
             if len(checked) == 1:

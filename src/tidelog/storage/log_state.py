@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError, OffsetOutOfRange
+from tidelog.storage.checkpoints import OFFSET_GAPS
 from tidelog.storage.disk_errors import DiskGuard
 from tidelog.storage.flushing import LogFlusher
 from tidelog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
@@ -34,6 +35,7 @@ class LogContents(NamedTuple):
     recovery_point: int = 0
     synced_epochs: tuple[EpochEntry, ...] = ()
     """Of the leader epoch checkpoint."""
+    has_gaps: bool = False
 
 
 class LogState:
@@ -49,6 +51,7 @@ class LogState:
         "directory",
         "flusher",
         "guard",
+        "has_gaps",
         "high_watermark",
         "is_closed",
         "is_deleted",
@@ -93,6 +96,8 @@ class LogState:
         """Called with the new log end after a truncation: a future log is truncated in the same step (R30)."""
         self.cleaned_until: int | None = None
         """End offset of the clean section, from the cleaner or its checkpoint. Truncation lowers it."""
+        self.has_gaps = contents.has_gaps
+        """Offsets may be missing, by compaction here or on a leader from which records were copied."""
         self._first_unstable_offset: int | None = None
         self.on_producers_replaced()
         self._now_ms = directory.context.clock.now_ms
@@ -104,6 +109,16 @@ class LogState:
 
     def __repr__(self) -> str:
         return f"Log({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"
+
+    # ---- gaps
+
+    def mark_gaps(self) -> None:
+        """Before offsets are missing: else recovery takes a gap for corruption where the topic is not compacted now."""
+        if not self.has_gaps:
+            with self.guard:
+                self.directory.context.disk.open(f"{self.path}/{OFFSET_GAPS}", "create").close()
+            self.flusher.on_name_changed(self.path)
+            self.has_gaps = True
 
     # ---- settings and sizes
 
