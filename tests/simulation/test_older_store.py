@@ -18,7 +18,9 @@ from tests.simulation.scenario import (
 )
 from tidelog.server import broker_parts
 from tidelog.server.broker import CannotStart
+from tidelog.simulation.clients import client_cluster
 from tidelog.simulation.cluster import SimulatedCluster
+from tidelog.simulation.work.requests import alter_settings
 from tidelog.store.memory import MemoryStoreState
 from tidelog.store.tree import ROOT, StoredNode
 from tidelog.types import BrokerId
@@ -165,3 +167,30 @@ def test_a_store_that_was_rebuilt_is_no_older_one() -> None:
         assert await read_all(cluster) == VALUES
 
     simulate(scenario)
+
+
+async def deleted_by_the_settings_of_then(cluster: SimulatedCluster) -> None:
+    await create_topic(cluster, [1, 2, 3], min_insync_replicas=2, retention_ms=60_000)
+    await asyncio.sleep(10)
+    copy = dict(cluster.store_state.nodes)
+    await alter_settings(client_cluster(cluster, 1, "operator"), "orders", {"retention.ms": "-1"})
+    await asyncio.sleep(10)
+    for value in VALUES:
+        await produce(cluster, value)
+    await asyncio.sleep(3600)
+    latest = dict(cluster.store_state.nodes)
+    for each in (1, 2, 3):
+        cluster.kill(each)
+    restore(cluster, copy)
+    for each in (1, 2, 3):
+        with pytest.raises(CannotStart, match="older"):
+            await cluster.start(each)
+    restore(cluster, latest)
+    await asyncio.gather(*(cluster.start(each) for each in (1, 2, 3)))
+    await wait_for(lambda: stored(cluster).leader != -1)
+    assert await read_all(cluster) == VALUES
+
+
+def test_a_copy_that_differs_in_settings_only_is_refused() -> None:
+    """Retention of then would delete records that the operator has decided to keep."""
+    simulate(deleted_by_the_settings_of_then, log_retention_check_interval_ms=10_000)

@@ -111,9 +111,13 @@ class ClusterBackup:
                 self._is_stale.set()
 
     async def _record_change(self, backup: Backup) -> bool:
-        """Count a changed partition state in the store first, then write. Copies made before have a lower count."""
+        """Count changed partition states and configs in the store first, then write.
+
+        Copies of the store that were made before have a lower count.
+        """
         states = _states_held(self._cluster.image, self._broker_id)
-        if states == self._recorded_states:
+        has_new_configs = self.latest is None or _configs(backup) != _configs(self.latest)
+        if states == self._recorded_states and not has_new_configs:
             return await self._write_all(backup)
         mark = await self.increment_change_counter()
         if mark is not None:
@@ -204,6 +208,11 @@ def _states_held(image: ClusterImage, broker_id: BrokerId) -> list[PartitionVers
         for partition in topic.partitions
         if broker_id in partition.replicas
     ]
+
+
+def _configs(backup: Backup) -> tuple[Mapping[str, object], ...]:
+    """What decides, for instance, which records retention deletes."""
+    return backup.topic_configs, backup.broker_configs, backup.group_configs, backup.security_nodes
 
 
 def _members(image: ClusterImage) -> frozenset[int]:

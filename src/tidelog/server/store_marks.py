@@ -1,9 +1,9 @@
 """Change counters that detect an older copy of the coordination store (R44).
 
 Every store has a random id. Every broker has its own counter in it: the version of the parent node of its log
-directories. The broker increments it when the state of a partition that it hosts has changed, and then records it on
-its own disk. A store with the same id and a lower counter is an older copy. Leader epochs are no proof: they do not
-rise when only the ISR changes, and those of a restored copy catch up once it is in use.
+directories. The broker increments it when the state of a partition that it hosts, or a config, has changed, and then
+records it on its own disk. A store with the same id and a lower counter is an older copy. Leader epochs are no proof:
+they do not rise when only the ISR changes, and those of a restored copy catch up once it is in use.
 """
 
 from typing import NamedTuple
