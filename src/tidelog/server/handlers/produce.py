@@ -460,6 +460,7 @@ class _HeldBatch(NamedTuple):
                 knows_abortable = appends.context.version >= ABORTABLE_FROM_VERSION
                 raise error_for_producer(rejection, asked, knows_abortable=knows_abortable)
             log = appends.context.services.replicas.get(*self.topic_partition).log
+            appends.context.connection.refused_batches.check(self.place, self.header, log.producers)
             try:
                 log.producers.check_verified(self.header, guard)
             except ERRORS_WITH_LOG_START as error:
