@@ -201,6 +201,22 @@ def test_many_partitions_come_in_pieces_that_are_made_when_they_are_asked_for() 
     with_one_broker(scenario)
 
 
+def test_requests_of_a_new_kind_do_not_cut_a_page_short() -> None:
+    async def scenario(broker: Broker, client: Client) -> None:
+        times = broker._services.request_times
+        for version in range(LINES_AT_A_TIME):
+            times.of("Produce", version).answered[0] += 1
+        made = []
+        for number, piece in enumerate(broker.metrics.pieces()):
+            made.append(piece)
+            times.of("Fetch", number).answered[0] += 1
+        found = Scrape(b"".join(made).decode())
+        assert found("tidelog_broker_fenced") == 0
+        assert found("kafka_network_requestmetrics_requests_total", request="Produce", version=0) == 1
+
+    with_one_broker(scenario)
+
+
 def test_the_lowest_fetch_rate_is_that_since_the_last_scrape() -> None:
     def fetcher(leader: BrokerId, started_s: float, requests: int) -> FetcherStatistics:
         return FetcherStatistics(LeaderAddress(leader, "host", 1), "fetcher", True, started_s, requests, 0, {})

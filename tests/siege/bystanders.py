@@ -5,6 +5,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from http.client import HTTPException
 from typing import NamedTuple, cast
 
 from tests.siege.wire import Asking
@@ -126,8 +127,8 @@ class Bystanders:
             try:
                 with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
                     page.read()
-            except OSError as error:
-                self.scrape.failures.append(f"metrics of {address}: {error}")
+            except (OSError, HTTPException) as error:
+                self.scrape.failures.append(f"metrics of {address}: {error!r}")
             self.scrape.note(time.monotonic() - began_s, f"metrics {address}")
 
 

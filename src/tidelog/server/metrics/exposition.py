@@ -15,10 +15,7 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def pieces(metrics: Iterable[Metric], reading: Reading) -> Iterator[bytes]:
-    """Pieces of a hundred lines, and an empty piece after each metric, which may have visited thousands of partitions.
-
-    Values are read when their piece is generated.
-    """
+    """Pieces of a hundred lines, and an empty piece after each metric, which may have visited thousands of partitions."""
     lines: list[str] = []
     for metric in metrics:
         for line in metric_lines(metric, reading):
@@ -34,7 +31,8 @@ def metric_lines(metric: Metric, reading: Reading) -> Iterator[str]:
     name = metric.name
     yield f"# HELP {name} {_help(metric)}"
     yield f"# TYPE {name} {metric.kind.value}"
-    for position, (values, value) in enumerate(metric.read(reading)):
+    samples = list(metric.read(reading))  # in one step: what it iterates over may change between two pieces
+    for position, (values, value) in enumerate(samples):
         yield f"{name}{_suffix(metric.kind, position, values)}{_labels(metric.labels, values)} {_number(value)}"
 
 
