@@ -21,6 +21,7 @@ from tidelog.cluster.znodes import (
     state_path,
     topic_path,
 )
+from tidelog.errors import NotLeaderOrFollower
 from tidelog.replication.partition import Partition
 from tidelog.runtime.memory_disk import MemoryDisk
 from tidelog.runtime.virtual_time import VirtualClock, VirtualTimeLoop, run_virtually
@@ -199,13 +200,29 @@ def test_a_leader_that_lost_a_compare_and_set_waits_for_the_controller() -> None
         harness.fetch(0)
         await asyncio.sleep(1)
         assert (await harness.state())["leader"] == 2
-        assert harness.orders.require_leader().is_superseded
         assert harness.replicas.manager.alter_partition_manager.failed_updates == 1
         assert await harness.announced() == []
-        harness.orders.append_as_leader(batch_of(b"x"), 1)
-        assert harness.orders.log.high_watermark == 0
+        with pytest.raises(NotLeaderOrFollower):
+            harness.orders.append_as_leader(batch_of(b"x"), 1)
+        harness.replicas.manager.suspend()
+        harness.replicas.manager.resume()
+        assert harness.orders.leader is None
         assert harness.replicas.take(assignment_of(1, 2, leader=1, epoch=7, in_sync=(1,), version=2)) == [None]
+        harness.orders.append_as_leader(batch_of(b"x"), 1)
         assert harness.orders.log.high_watermark == 1
+
+    with_harness(scenario)
+
+
+def test_an_older_state_does_not_end_a_leadership() -> None:
+    """A server of a ZooKeeper ensemble may lag behind the controller's request."""
+
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        older = PartitionState(0, (1, 2), 2, harness.orders.require_leader().leader_epoch - 1, (2,), controller_epoch=1)
+        await harness.store.set(state_path("orders", 0), encode_state(older))
+        assert not await harness.replicas.manager.leader_confirmation.ask(harness.orders).wait()
+        harness.orders.append_as_leader(batch_of(b"x"), 1)
 
     with_harness(scenario)
 

@@ -9,6 +9,7 @@ from tidelog.cluster import image
 from tidelog.cluster.znodes import UNKNOWN_EPOCH, MalformedNode, decode_state, encode_state, state_path
 from tidelog.replication.assignment import LOGGED_ONE_BY_ONE
 from tidelog.replication.leader import PartitionLeader, ProposeInSyncReplicas
+from tidelog.replication.leader_confirmation import suspend_superseded
 from tidelog.replication.out_of_sync import out_of_sync
 from tidelog.replication.partition import Partition
 from tidelog.store.interface import (
@@ -155,6 +156,7 @@ class AlterPartitionManager:
             self._on_written([(write, node.version)], found)
         else:
             self._on_lost(write, f"leader epoch {found.leader_epoch} of broker {found.leader} has begun")
+            suspend_superseded(write.partition, write.leader, found)
         return True
 
     def _on_lost(self, write: _Write, reason: str) -> None:

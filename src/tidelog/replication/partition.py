@@ -196,7 +196,7 @@ class Partition:
         self.resign()
 
     def suspend(self) -> None:
-        """The broker may have lost its session: it stops acting as leader."""
+        """The broker may have lost its session, or the partition has another leader: it stops acting as leader."""
         if self.leader is not None:
             self.leader = None
             self._wake_all_watchers()
@@ -204,7 +204,7 @@ class Partition:
     def resume(self) -> None:
         """The session is still alive: lead again in the same epoch."""
         leader = self.role
-        if isinstance(leader, PartitionLeader) and self.leader is None:
+        if isinstance(leader, PartitionLeader) and self.leader is None and not leader.is_superseded:
             self.leader = leader
             self.perform(leader, leader.on_resume(self._context.now_ms()))
             self._wake_all_watchers()

@@ -11,6 +11,7 @@ from tidelog.replication.assignment import LeaderAddress, PartitionAssignment, R
 from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.isr_change_propagation import IsrChangePropagation
 from tidelog.replication.leader import PartitionLeader
+from tidelog.replication.leader_confirmation import LeaderConfirmation
 from tidelog.replication.partition import Partition, PartitionContext
 from tidelog.replication.replica_logs import ReplicaLogs
 from tidelog.replication.role_changes import Fetchers, Outcomes, RoleChanges
@@ -45,6 +46,7 @@ class ReplicaManager:
         self._clock = clock
         self._isr_change_propagation = IsrChangePropagation(store, clock)
         self.alter_partition_manager = AlterPartitionManager(store, clock.now_ms, self._isr_change_propagation.add)
+        self.leader_confirmation = LeaderConfirmation(store)
         self._context = PartitionContext(
             broker_id,
             purgatory,
@@ -185,10 +187,11 @@ class ReplicaManager:
     # ---- background tasks
 
     async def run(self) -> None:
-        """Check the ISR, write ISR changes and propagate them, until cancelled."""
+        """Check the ISR, write and propagate ISR changes, confirm leaderships, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._check_in_sync())
             group.create_task(self.alter_partition_manager.run())
+            group.create_task(self.leader_confirmation.run())
             group.create_task(self._isr_change_propagation.run())
 
     async def _check_in_sync(self) -> None:

@@ -14,6 +14,7 @@ from tidelog.errors import (
     InconsistentTopicId,
     KafkaError,
     NotLeaderOrFollower,
+    OffsetOutOfRange,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
@@ -154,6 +155,7 @@ class Fetch(ABC, Generic[W]):
         "reader",
         "sizes",
         "slices",
+        "unconfirmed",
     )
 
     def __init__(self, request: FetchRequest, reader: Reader) -> None:
@@ -169,6 +171,8 @@ class Fetch(ABC, Generic[W]):
         self.has_error_or_divergence = False  # answered at once
         self.is_urgent = False  # answered at once: another replica is preferred, or a follower waits for its watermark
         self.is_uncached = False
+        self.unconfirmed: list[tuple[Partition, PartitionData]] = []
+        """Offsets beyond the log end. Consumers take that for final, so the leader makes sure that it still is one."""
         self.slices: list[FileSlice] = []
         self.sizes: dict[W, int] = {}
         self.found: list[tuple[W, PartitionData]] = []
@@ -225,6 +229,8 @@ class Fetch(ABC, Generic[W]):
             self.has_error_or_divergence = True
             partition.traffic.count_failed_fetch(error)
             data = failed(request.partition, error.code)
+            if isinstance(error, OffsetOutOfRange) and self._may_be_in_range(partition, request.fetch_offset):
+                self.unconfirmed.append((partition, data))
         except NotCached:
             self.is_uncached = True
             data = failed(request.partition, NO_ERROR)
@@ -239,6 +245,18 @@ class Fetch(ABC, Generic[W]):
             if data.preferred_read_replica != NO_BROKER or request.high_watermark < data.high_watermark:
                 self.is_urgent = True
         self.found.append((requested, data))
+
+    def _may_be_in_range(self, partition: Partition, offset: int) -> bool:
+        """Whether another leader may have the offset, which this broker does not know yet."""
+        return not self.reader.is_follower and partition.leader is not None and offset > partition.log.log_end_offset
+
+    async def confirm(self) -> None:
+        unconfirmed, self.unconfirmed = self.unconfirmed, []
+        confirmation = self.reader.services.replicas.leader_confirmation
+        asked = [(confirmation.ask(partition), data) for partition, data in unconfirmed]
+        for answer, data in asked:
+            if not await answer.wait():
+                data.error_code = NotLeaderOrFollower.code
 
     @property
     def is_superseded(self) -> bool:

@@ -1,6 +1,8 @@
 """Produce responses of appends that failed."""
 
-from tidelog.errors import NO_ERROR, KafkaError, RecordsRejected
+from collections.abc import Sequence
+
+from tidelog.errors import NO_ERROR, KafkaError, NotLeaderOrFollower, RecordsRejected
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -8,6 +10,8 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from tidelog.replication.leader_confirmation import LeaderConfirmation
+from tidelog.replication.partition import Partition
 from tidelog.runtime.network import Channel
 
 
@@ -48,3 +52,14 @@ def close_if_failed(response: ProduceResponse, channel: Channel) -> None:
             if partition.error_code != NO_ERROR:
                 channel.close(f"acks=0 and the append failed: {partition.error_message}")
                 return
+
+
+async def confirm_order(
+    unconfirmed: Sequence[tuple[Partition, PartitionProduceResponse]], confirmation: LeaderConfirmation
+) -> None:
+    """A batch that is out of order here may be in order at another leader, which this broker does not know yet."""
+    asked = [(confirmation.ask(partition), partition, response) for partition, response in unconfirmed]
+    for answer, partition, response in asked:
+        if not await answer.wait():
+            error = NotLeaderOrFollower(f"this broker may not lead {partition.topic_partition} any more")
+            response.error_code, response.error_message = error.code, error.message

@@ -224,6 +224,8 @@ class DelayedFetch(DelayedReply[FetchResponse]):
         _read(fetch)
         if fetch.is_uncached:
             services.spawn(self._resolve_later(_read_in_worker(fetch)))
+        elif fetch.unconfirmed:
+            services.spawn(self._resolve_later(_confirm_and_answer(fetch)))
         elif cold := _cold_slices(fetch):
             services.spawn(self._resolve_later(_warm(_response(fetch), cold, services)))
         else:
@@ -240,9 +242,20 @@ class DelayedFetch(DelayedReply[FetchResponse]):
 
 def _answer(fetch: AnyFetch) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     """A worker reads what is not in the page cache first: the event loop never waits for a disk."""
+    if fetch.unconfirmed:
+        return _confirm_and_answer(fetch)
     cold = _cold_slices(fetch)
     response = _response(fetch)
     return _warm(response, cold, fetch.reader.services) if cold else response
+
+
+async def _confirm_and_answer(fetch: AnyFetch) -> FetchResponse:
+    try:
+        await fetch.confirm()
+    except BaseException:
+        fetch.requeue()
+        raise
+    return await awaited(_answer(fetch))
 
 
 def _cold_slices(fetch: AnyFetch) -> list[FileSlice]:
@@ -276,6 +289,7 @@ async def _read_in_worker(fetch: AnyFetch) -> FetchResponse:
     services = fetch.reader.services
     try:
         await services.workers.run(fetch.read_in_worker)
+        await fetch.confirm()
     except BaseException:
         fetch.requeue()
         raise

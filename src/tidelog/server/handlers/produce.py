@@ -54,7 +54,7 @@ from tidelog.server.connection import HeldRequest
 from tidelog.server.delayed_produce import AppendWait, end_waits, wait_for_replication
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.leader_hints import add_leaders_to_produce
-from tidelog.server.produce_responses import close_if_failed, failed, rejected
+from tidelog.server.produce_responses import close_if_failed, confirm_order, failed, rejected
 from tidelog.server.refused_batches import Place
 from tidelog.server.sliced_requests import MANY
 from tidelog.storage.producer_state import ProducerStateManager
@@ -103,7 +103,7 @@ def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceO
     if appends.long_batches:
         outcome = _check_first(request, response, appends, context, context.connection.hold())
         return _to_the_end(outcome, request, context)
-    if appends.unverified or (appends.unflushed and request.acks != 0):
+    if appends.unverified or ((appends.unflushed or appends.unconfirmed) and request.acks != 0):
         return _finish(request, response, appends, context)
     if request.acks == 0:
         close_if_failed(response, context.connection.channel)
@@ -193,12 +193,13 @@ async def _check_first(
 async def _finish(
     request: ProduceRequest, response: ProduceResponse, appends: "_Appends", context: RequestContext
 ) -> ProduceResponse | None:
-    """Wait for verification, flush and replication, then answer."""
+    """Wait for verification, confirmation, flush and replication, then answer."""
     for slot, appended in appends.unverified:
         slot.responses[slot.position] = await appended.wait()
     if request.acks == 0:
         close_if_failed(response, context.connection.channel)
         return None
+    await confirm_order(appends.unconfirmed, context.services.replicas.leader_confirmation)
     await _flush(appends)
     return await awaited(_answer(request, response, appends.waits, context))
 
@@ -226,7 +227,17 @@ def _answer(
 class _Appends:
     """The appends of one request, and the work to do before its response."""
 
-    __slots__ = ("acks", "context", "has_error", "long_batches", "transactional_id", "unflushed", "unverified", "waits")
+    __slots__ = (
+        "acks",
+        "context",
+        "has_error",
+        "long_batches",
+        "transactional_id",
+        "unconfirmed",
+        "unflushed",
+        "unverified",
+        "waits",
+    )
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
         self.context = context
@@ -235,6 +246,8 @@ class _Appends:
         self.has_error = False
         self.waits: list[AppendWait] = []
         self.unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
+        self.unconfirmed: list[tuple[Partition, PartitionProduceResponse]] = []
+        """Batches out of order. Producers take that for final, so the leader makes sure that it still is one."""
         self.unverified: list[tuple[_Slot, Deferred[PartitionProduceResponse]]] = []
         """Batches that wait for their transaction coordinator."""
         self.long_batches: list[_LongBatch] = []
@@ -380,7 +393,7 @@ def _append_to(
     except KafkaError as error:
         partition.traffic.count_failed_produce(error)
         if isinstance(error, ERRORS_WITH_LOG_START):
-            return failed(index, error, partition.log.log_start_offset)
+            return _failed_append(partition, error, appends)
         raise
     response = PartitionProduceResponse(
         index, NO_ERROR, result.first_offset, result.log_append_time_ms, result.log_start_offset
@@ -389,6 +402,13 @@ def _append_to(
         appends.waits.append(AppendWait(partition, result.last_offset + 1, response))
     if partition.log.is_flush_due:
         appends.unflushed.append((partition, response))
+    return response
+
+
+def _failed_append(partition: Partition, error: KafkaError, appends: _Appends) -> PartitionProduceResponse:
+    response = failed(partition.topic_partition.partition, error, partition.log.log_start_offset)
+    if isinstance(error, OutOfOrderSequenceNumber):
+        appends.unconfirmed.append((partition, response))
     return response
 
 
@@ -459,12 +479,13 @@ class _HeldBatch(NamedTuple):
             if rejection is not None:
                 knows_abortable = appends.context.version >= ABORTABLE_FROM_VERSION
                 raise error_for_producer(rejection, asked, knows_abortable=knows_abortable)
-            log = appends.context.services.replicas.get(*self.topic_partition).log
-            appends.context.connection.refused_batches.check(self.place, self.header, log.producers)
+            partition = appends.context.services.replicas.get(*self.topic_partition)
+            producers = partition.log.producers
+            appends.context.connection.refused_batches.check(self.place, self.header, producers)
             try:
-                log.producers.check_verified(self.header, guard)
+                producers.check_verified(self.header, guard)
             except ERRORS_WITH_LOG_START as error:
-                return failed(index, error, log.log_start_offset)
+                return _failed_append(partition, error, appends)
             return _append_to(*self.topic_partition, self.batch, appends, self.prepared)
         except KafkaError as error:
             if isinstance(error, RetriableError):

@@ -1,0 +1,70 @@
+"""Confirmation of leadership: a leader asks the store before it gives an answer that a client takes for final.
+
+A leader that is cut off from the controller may have a successor that it does not know. It cannot commit anything, so
+it acknowledges nothing. But it also lacks what its successor has written: a batch that continues those records is out
+of order here, and an offset in them out of range. A producer would give the batch up, a consumer would start elsewhere.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from tidelog.cluster.image import PartitionRegistration
+from tidelog.cluster.znodes import MalformedNode, decode_state, state_path
+from tidelog.replication.leader import PartitionLeader
+from tidelog.replication.partition import Partition
+from tidelog.runtime.deferred import Deferred
+from tidelog.store.interface import Store, StoreError
+
+
+def suspend_superseded(partition: Partition, leader: PartitionLeader, found: PartitionRegistration) -> None:
+    """If the store has a later leader: the controller's request is still on its way (R20).
+
+    A server of a ZooKeeper ensemble may answer with an older state than the controller's request had.
+    """
+    if found.leader != leader.broker_id and found.leader_epoch > leader.leader_epoch:
+        leader.on_lost()
+        if partition.role is leader:
+            partition.suspend()
+
+
+class LeaderConfirmation:
+    """Reads one state at a time, whatever clients send. Questions that wait for the same partition share a read."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+        self._waiting: dict[Partition, list[Deferred[bool]]] = {}
+        self._has_waiting = asyncio.Event()
+
+    def ask(self, partition: Partition) -> Deferred[bool]:
+        """Whether this broker leads the partition, according to the store. False if the store cannot be read."""
+        answer: Deferred[bool] = Deferred()
+        self._waiting.setdefault(partition, []).append(answer)
+        self._has_waiting.set()
+        return answer
+
+    async def run(self) -> None:
+        """Answer questions until cancelled."""
+        while True:
+            await self._has_waiting.wait()
+            self._has_waiting.clear()
+            while self._waiting:
+                partition = next(iter(self._waiting))
+                answers = self._waiting.pop(partition)
+                is_leader = await self._is_leader(partition)
+                for answer in answers:
+                    if not answer.is_completed:
+                        answer.resolve(is_leader)
+
+    async def _is_leader(self, partition: Partition) -> bool:
+        leader = partition.leader
+        if leader is None:
+            return False
+        topic, index = partition.topic_partition
+        mine = PartitionRegistration(index, partition.replicas, leader.broker_id, leader.leader_epoch, ())
+        try:
+            node = await self._store().get(state_path(topic, index))
+            found = decode_state(topic, mine, node.data, node.version)
+        except (StoreError, MalformedNode):
+            return False
+        suspend_superseded(partition, leader, found)
+        return (found.leader, found.leader_epoch) == (mine.leader, mine.leader_epoch) and partition.leader is leader
