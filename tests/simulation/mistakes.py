@@ -36,7 +36,14 @@ from tests.simulation.broken_rules import (
     without_second_question,
 )
 from tidelog.simulation.chaos import Verdict, run_events
-from tidelog.simulation.swarm import ALL_FAULTS, CONDITIONS, DISK_MOVES, OPTIONAL_WORK, PIPELINED_WRITES
+from tidelog.simulation.swarm import (
+    ALL_FAULTS,
+    CONDITIONS,
+    DISK_MOVES,
+    OPTIONAL_WORK,
+    PIPELINED_TRANSACTIONS,
+    PIPELINED_WRITES,
+)
 
 FAULTS_S = 8.0
 """How long faults strike in a run that looks for a mistake: the beginning of what the seed draws."""
@@ -181,6 +188,12 @@ MISTAKES: Mapping[str, Mistake] = {
         batches_overtake_refused_ones,
         _names(PIPELINED_WRITES),
     ),
+    "refused-transactional-batches-overtaken": Mistake(
+        "I5",
+        "the same in a transaction, whose batches wait until it is verified",
+        batches_overtake_refused_ones,
+        _names(PIPELINED_TRANSACTIONS),
+    ),
     "refused-roles-forgotten": Mistake(
         "R43",
         "a broker that rejoins refuses its roles, and does not get them again",
@@ -215,6 +228,7 @@ FOUND_BY: Mapping[str, tuple[int, ...]] = {
     "followers-given-up": (4463,),
     "snapshots-of-one-batch": (1875, 1079, 3989, 4654, 3059),
     "refused-batches-overtaken": (4408, 3102, 2671, 4477),
+    "refused-transactional-batches-overtaken": (42, 47, 111, 135, 546),
     "refused-roles-forgotten": (1788, 2302, 2236),
     "deletion-answers-of-any-attempt": (1788,),
 }

@@ -66,7 +66,9 @@ THROTTLES_ONE_IN = 8
 """A run with throttles has reassignments, too."""
 PIPELINED_WRITES = "pipelined_writes"
 PIPELINED_WRITES_ONE_IN = 3
-OPTIONAL_WORK = (*WORK, REASSIGNMENTS, DISK_MOVES, THROTTLES, PIPELINED_WRITES)
+PIPELINED_TRANSACTIONS = "pipelined_transactions"
+PIPELINED_TRANSACTIONS_ONE_IN = 6
+OPTIONAL_WORK = (*WORK, REASSIGNMENTS, DISK_MOVES, THROTTLES, PIPELINED_WRITES, PIPELINED_TRANSACTIONS)
 """What is not in WORK, and storage settings, have random sources of their own, so that adding them did not change the
 other draws of existing seeds."""
 DISKS_SOURCE, THROTTLES_SOURCE, STORAGE_SOURCE, PIPELINES_SOURCE = 36, 48, 15, 16
@@ -194,6 +196,7 @@ def draw_config(seed: int) -> SwarmConfig:
         | (frozenset({REASSIGNMENTS, THROTTLES}) if of_throttles.below(THROTTLES_ONE_IN) == 0 else frozenset())
         | (disks & {DISK_MOVES})
         | of_pipelines.some_of((PIPELINED_WRITES,), PIPELINED_WRITES_ONE_IN)
+        | of_pipelines.some_of((PIPELINED_TRANSACTIONS,), PIPELINED_TRANSACTIONS_ONE_IN)
         | ALWAYS_WORK,
         latency_s=draw.one_of(LATENCIES_S),
         store_latency_s=draw.one_of(STORE_LATENCIES_S),

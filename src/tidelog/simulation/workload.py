@@ -23,7 +23,7 @@ from tidelog.simulation.work.operating import (
     PreferredElections,
     UncleanElections,
 )
-from tidelog.simulation.work.pipelining import PipelinedWrites
+from tidelog.simulation.work.pipelining import PipelinedTransactions, PipelinedWrites
 from tidelog.simulation.work.reading import FinalReads, RewindingReads
 from tidelog.simulation.work.reassigning import Reassignments
 from tidelog.simulation.work.throttling import Throttles
@@ -53,6 +53,7 @@ WORKS: Mapping[str, type[Work]] = {
         Throttles,
         DiskMoves,
         PipelinedWrites,
+        PipelinedTransactions,
     )
 }
 LONG_RUN_S = 60.0

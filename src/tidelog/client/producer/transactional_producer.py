@@ -57,6 +57,11 @@ class TransactionalProducer(Producer):
         super().__init__(cluster, clock, settings, self._identity)
         self._has_offsets = False
 
+    @property
+    def identity(self) -> TransactionalIdentity:
+        """For writers that send requests of their own."""
+        return self._identity
+
     @classmethod
     def resumed(
         cls, cluster: Cluster, clock: Clock, transactional_id: str, identity: ProducerIdAndEpoch, *, timeout_s: float

@@ -34,12 +34,14 @@ class Transactions(Work):
     """A read_committed consumer sees all or nothing of a transaction, and nothing before the commit is requested."""
 
     name = "transactions"
+    id_prefix = "pay"
+    value_prefix = "t"
     broker_settings = COORDINATOR_SETTINGS
 
     def __init__(self, context: WorkContext) -> None:
         super().__init__(context)
         self._sent = 0
-        self._names = [*(f"pay-{number}" for number in range(PRODUCERS)), "pay-0"]
+        self._names = [*(f"{self.id_prefix}-{number}" for number in range(PRODUCERS)), f"{self.id_prefix}-0"]
         self._clients = [context.client(f"{self.name}-{number}") for number in range(len(self._names))]
 
     async def prepare(self) -> None:
@@ -105,13 +107,16 @@ class Transactions(Work):
     ) -> None:
         for _ in range(1 + self.randomness.below(MAX_RECORDS)):
             target = self.one_of(partitions)
-            self._sent += 1
-            write = Write(target, f"t{self._sent}".encode(), transaction.writer, transaction=transaction)
-            self.history.begin(write)
+            write = self.begin_write(target, transaction)
             delivery = await producer.enqueue(target.topic, write.value, partition=target.partition)
             deliveries.append((delivery, write))
         if self.is_one_in(DAWDLE_ONE_IN):
             await self.rest(MAX_DAWDLE_MS)
+
+    def begin_write(self, target: TopicPartition, transaction: Transaction) -> Write:
+        self._sent += 1
+        value = f"{self.value_prefix}{self._sent}".encode()
+        return self.history.begin(Write(target, value, transaction.writer, transaction=transaction))
 
     async def _end(
         self, producer: TransactionalProducer, transaction: Transaction, deliveries: list[tuple[Delivery, Write]]

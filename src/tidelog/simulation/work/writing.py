@@ -73,13 +73,22 @@ async def acknowledged(history: History, delivery: Delivery, write: Write) -> No
         history.acknowledge(write, (await delivery).offset)
 
 
-async def produce(connection: ClientConnection, target: TopicPartition, batch: bytes, timeout_ms: int) -> int:
+async def produce(
+    connection: ClientConnection,
+    target: TopicPartition,
+    batch: bytes,
+    timeout_ms: int,
+    *,
+    transactional_id: str | None = None,
+    version: int = NAMED_VERSION,
+) -> int:
     """Send one batch with acks=all. Returns its offset, or raises the broker's error."""
     data = PartitionProduceData(index=target.partition, records=memoryview(batch))
+    topic = TopicProduceData(name=target.topic, partition_data=[data])
     request = ProduceRequest(
-        acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=target.topic, partition_data=[data])]
+        transactional_id=transactional_id, acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=[topic]
     )
-    response = await connection.ask(request, ProduceResponse, version=NAMED_VERSION, timeout_s=timeout_ms / 1000 + 1.0)
+    response = await connection.ask(request, ProduceResponse, version=version, timeout_s=timeout_ms / 1000 + 1.0)
     (answer,) = response.responses[0].partition_responses
     raise_error(answer.error_code, str(target))
     return answer.base_offset
