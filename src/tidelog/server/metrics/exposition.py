@@ -15,7 +15,7 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def pieces(metrics: Iterable[Metric], reading: Reading) -> Iterator[bytes]:
-    """Pieces of a hundred lines, and an empty piece after each metric, which may have visited thousands of partitions."""
+    """Pieces of a hundred lines. An empty piece follows each metric, which may have visited thousands of partitions."""
     lines: list[str] = []
     for metric in metrics:
         for line in metric_lines(metric, reading):
