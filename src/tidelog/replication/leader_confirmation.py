@@ -6,7 +6,7 @@ of order here, and an offset in them out of range. A producer would give the bat
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidelog.cluster.image import PartitionRegistration
 from tidelog.cluster.znodes import MalformedNode, decode_state, state_path
@@ -17,9 +17,9 @@ from tidelog.store.interface import Store, StoreError
 
 
 def suspend_superseded(partition: Partition, leader: PartitionLeader, found: PartitionRegistration) -> None:
-    """If the store has a later leader: the controller's request is still on its way (R20).
+    """Stop leading if the store has a later leader: the controller's request is still on its way (R20).
 
-    A server of a ZooKeeper ensemble may answer with an older state than the controller's request had.
+    Epochs are compared, because a lagging server of a ZooKeeper ensemble may return an older state.
     """
     if found.leader != leader.broker_id and found.leader_epoch > leader.leader_epoch:
         leader.on_lost()
@@ -28,7 +28,10 @@ def suspend_superseded(partition: Partition, leader: PartitionLeader, found: Par
 
 
 class LeaderConfirmation:
-    """Reads one state at a time, whatever clients send. Questions that wait for the same partition share a read."""
+    """Reads one partition state at a time, so that clients cannot flood the store.
+
+    All questions about one partition that wait for its turn share a read.
+    """
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
@@ -41,6 +44,11 @@ class LeaderConfirmation:
         self._waiting.setdefault(partition, []).append(answer)
         self._has_waiting.set()
         return answer
+
+    async def ask_all(self, partitions: Iterable[Partition]) -> list[bool]:
+        """`ask` for each partition, all in one step."""
+        answers = [self.ask(partition) for partition in partitions]
+        return [await answer.wait() for answer in answers]
 
     async def run(self) -> None:
         """Answer questions until cancelled."""
@@ -60,11 +68,11 @@ class LeaderConfirmation:
         if leader is None:
             return False
         topic, index = partition.topic_partition
-        mine = PartitionRegistration(index, partition.replicas, leader.broker_id, leader.leader_epoch, ())
+        own = PartitionRegistration(index, partition.replicas, leader.broker_id, leader.leader_epoch, ())
         try:
             node = await self._store().get(state_path(topic, index))
-            found = decode_state(topic, mine, node.data, node.version)
+            found = decode_state(topic, own, node.data, node.version)
         except (StoreError, MalformedNode):
             return False
         suspend_superseded(partition, leader, found)
-        return (found.leader, found.leader_epoch) == (mine.leader, mine.leader_epoch) and partition.leader is leader
+        return (found.leader, found.leader_epoch) == (own.leader, own.leader_epoch) and partition.leader is leader

@@ -172,7 +172,7 @@ class Fetch(ABC, Generic[W]):
         self.is_urgent = False  # answered at once: another replica is preferred, or a follower waits for its watermark
         self.is_uncached = False
         self.unconfirmed: list[tuple[Partition, PartitionData]] = []
-        """Offsets beyond the log end. Consumers take that for final, so the leader makes sure that it still is one."""
+        """Offsets beyond the log end. Consumers take that error for final: ask the store first who leads."""
         self.slices: list[FileSlice] = []
         self.sizes: dict[W, int] = {}
         self.found: list[tuple[W, PartitionData]] = []
@@ -247,15 +247,16 @@ class Fetch(ABC, Generic[W]):
         self.found.append((requested, data))
 
     def _may_be_in_range(self, partition: Partition, offset: int) -> bool:
-        """Whether another leader may have the offset, which this broker does not know yet."""
+        """Whether another broker that leads by now, unknown to this one, may have the offset."""
         return not self.reader.is_follower and partition.leader is not None and offset > partition.log.log_end_offset
 
-    async def confirm(self) -> None:
+    async def confirm_range(self) -> None:
+        """An offset that is out of range here may be in range at another leader: answer NOT_LEADER_OR_FOLLOWER then."""
         unconfirmed, self.unconfirmed = self.unconfirmed, []
         confirmation = self.reader.services.replicas.leader_confirmation
-        asked = [(confirmation.ask(partition), data) for partition, data in unconfirmed]
-        for answer, data in asked:
-            if not await answer.wait():
+        confirmed = await confirmation.ask_all(partition for partition, _ in unconfirmed)
+        for (_, data), is_leader in zip(unconfirmed, confirmed, strict=True):
+            if not is_leader:
                 data.error_code = NotLeaderOrFollower.code
 
     @property

@@ -58,8 +58,8 @@ async def confirm_order(
     unconfirmed: Sequence[tuple[Partition, PartitionProduceResponse]], confirmation: LeaderConfirmation
 ) -> None:
     """A batch that is out of order here may be in order at another leader, which this broker does not know yet."""
-    asked = [(confirmation.ask(partition), partition, response) for partition, response in unconfirmed]
-    for answer, partition, response in asked:
-        if not await answer.wait():
+    confirmed = await confirmation.ask_all(partition for partition, _ in unconfirmed)
+    for (partition, response), is_leader in zip(unconfirmed, confirmed, strict=True):
+        if not is_leader:
             error = NotLeaderOrFollower(f"this broker may not lead {partition.topic_partition} any more")
             response.error_code, response.error_message = error.code, error.message

@@ -251,7 +251,7 @@ def _answer(fetch: AnyFetch) -> FetchResponse | Coroutine[Any, Any, FetchRespons
 
 async def _confirm_and_answer(fetch: AnyFetch) -> FetchResponse:
     try:
-        await fetch.confirm()
+        await fetch.confirm_range()
     except BaseException:
         fetch.requeue()
         raise
@@ -289,7 +289,7 @@ async def _read_in_worker(fetch: AnyFetch) -> FetchResponse:
     services = fetch.reader.services
     try:
         await services.workers.run(fetch.read_in_worker)
-        await fetch.confirm()
+        await fetch.confirm_range()
     except BaseException:
         fetch.requeue()
         raise
