@@ -1,9 +1,10 @@
 """Batches of idempotent producers that were refused with a retriable error, and the batches in flight behind them.
 
-Between two pipelined requests a replica may join the ISR, or this broker may become the leader. The second batch then
-does not follow the last one in the log. Apache Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER. librdkafka then continues
-with another producer epoch in all partitions, and repeats batches there that may have been written: brokers take them
-for new ones. Here the second batch gets the error of the first, and the producer sends both again.
+A batch is refused, for example, while the ISR is too small or this broker does not lead yet. If that has changed when
+the next batch of the producer arrives, which was already in flight, the sequences before it are missing in the log.
+Apache Kafka answers it with OUT_OF_ORDER_SEQUENCE_NUMBER. librdkafka then continues with another producer epoch in all
+partitions, and sends batches again that may have been written: brokers take them for new ones. Here the second batch
+gets the error of the first, and the producer sends both again.
 """
 
 # Core: no clock, no I/O, no await.
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from tidelog.cluster.topic_names import MAX_NAME_LENGTH
 from tidelog.errors import RetriableError
+from tidelog.protocol.messages.produce import TopicProduceData
 from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader
 from tidelog.storage.producer_state import ProducerStateManager
 from tidelog.types import NO_PRODUCER_ID, Uuid
@@ -22,20 +24,26 @@ MAX_MESSAGE_LENGTH = 200
 HALF_OF_SEQUENCES = (MAX_SEQUENCE + 1) // 2
 
 
-class Place(NamedTuple):
+class RequestedPartition(NamedTuple):
     """A partition as its client names it: a broker may not know the name of a new topic's id."""
 
     topic: str | Uuid
     partition: int
 
+    @classmethod
+    def of(cls, topic: TopicProduceData, partition: int) -> "RequestedPartition":
+        return cls(topic.name or topic.topic_id, partition)
+
 
 class _Refused(NamedTuple):
+    """The earliest refused batch of a producer in a partition."""
+
     epoch: int
     sequence: int
     error: type[RetriableError]
     message: str
     first_behind: int | None = None
-    """Sequence of the first batch behind it that was refused for its sake."""
+    """Sequence of the first batch behind it that got the same error."""
 
 
 class RefusedBatches:
@@ -44,13 +52,13 @@ class RefusedBatches:
     __slots__ = ("by_producer",)
 
     def __init__(self) -> None:
-        self.by_producer: dict[tuple[Place, int], _Refused] = {}
+        self.by_producer: dict[tuple[RequestedPartition, int], _Refused] = {}
 
-    def add(self, place: Place, header: BatchHeader, error: RetriableError) -> None:
-        """Remember the earliest one that was refused, until the producer has sent it again."""
-        if header.producer_id == NO_PRODUCER_ID or len(place.topic) > MAX_NAME_LENGTH:
+    def add(self, requested: RequestedPartition, header: BatchHeader, error: RetriableError) -> None:
+        """Remember the batch if it is the producer's earliest refused one, until the producer sends it again."""
+        if header.producer_id == NO_PRODUCER_ID or len(requested.topic) > MAX_NAME_LENGTH:
             return
-        key = place, header.producer_id
+        key = requested, header.producer_id
         known = self.by_producer.get(key)
         epoch, sequence = header.producer_epoch, header.base_sequence
         if known is None or known.epoch != epoch or _is_before(sequence, known.sequence):
@@ -58,12 +66,13 @@ class RefusedBatches:
         if len(self.by_producer) > MAX_REFUSED:
             del self.by_producer[next(iter(self.by_producer))]
 
-    def check(self, place: Place, header: BatchHeader, producers: ProducerStateManager | None) -> None:
-        """Raise the error of an earlier batch, unless this one follows the last one in the log.
+    def check(self, requested: RequestedPartition, header: BatchHeader, producers: ProducerStateManager | None) -> None:
+        """Raise the error of the refused batch before this one, unless this one follows the last one in the log.
 
-        A producer that has given the earlier one up sends the first one behind it again. The log decides on that.
+        If the first batch behind a refused one comes a second time, the producer has given the refused one up. The
+        refused one is forgotten then: the append checks the sequence.
         """
-        key = place, header.producer_id
+        key = requested, header.producer_id
         refused = self.by_producer.get(key)
         if refused is None:
             return

@@ -55,14 +55,14 @@ from tidelog.server.delayed_produce import AppendWait, end_waits, wait_for_repli
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.produce_responses import close_if_failed, confirm_order, failed, rejected
-from tidelog.server.refused_batches import Place
+from tidelog.server.refused_batches import RequestedPartition
 from tidelog.server.sliced_requests import MANY
 from tidelog.storage.producer_state import ProducerStateManager
 from tidelog.storage.record_checks import UndecodableBatch
 from tidelog.storage.validation import AppendOrigin, NeedsSlices, PreparedBatch, only_batch
 from tidelog.storage.verification_guards import VerificationGuard
 from tidelog.transactions.verifier import Verification, error_for_producer
-from tidelog.types import TopicPartition
+from tidelog.types import Buffer, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -97,12 +97,12 @@ def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceO
         len(topics[0].partition_data) > MANY if len(topics) == 1 else _is_divided(request)
     ):
         outcome = _append_in_turn(_with_own_memory(request), context, context.connection.hold())
-        return _to_the_end(outcome, request, context)
+        return _even_if_disconnected(outcome, request, context)
     appends = _Appends(request, context)
     response = ProduceResponse([_append_to_topic(topics[0], appends)]) if len(topics) == 1 else appends.begin(request)
     if appends.long_batches:
-        outcome = _check_first(request, response, appends, context, context.connection.hold())
-        return _to_the_end(outcome, request, context)
+        outcome = _append_long_batches(request, response, appends, context, context.connection.hold())
+        return _even_if_disconnected(outcome, request, context)
     if appends.unverified or ((appends.unflushed or appends.unconfirmed) and request.acks != 0):
         return _finish(request, response, appends, context)
     if request.acks == 0:
@@ -136,7 +136,7 @@ def _is_divided(request: ProduceRequest) -> bool:
     return sum(len(topic.partition_data) for topic in request.topic_data) > MANY
 
 
-def _to_the_end(
+def _even_if_disconnected(
     outcome: Coroutine[Any, Any, ProduceResponse | None], request: ProduceRequest, context: RequestContext
 ) -> ProduceOutcome:
     """With acks=0 the client may disconnect at once; its records are appended all the same."""
@@ -174,10 +174,10 @@ async def _append_in_turn(
     except BaseException:
         held.release()
         raise
-    return await _check_first(request, response, appends, context, held)
+    return await _append_long_batches(request, response, appends, context, held)
 
 
-async def _check_first(
+async def _append_long_batches(
     request: ProduceRequest, response: ProduceResponse, appends: "_Appends", context: RequestContext, held: HeldRequest
 ) -> ProduceResponse | None:
     # Pop each batch when it is done: batch and appends refer to each other, and the cycle would keep megabytes.
@@ -247,7 +247,7 @@ class _Appends:
         self.waits: list[AppendWait] = []
         self.unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
         self.unconfirmed: list[tuple[Partition, PartitionProduceResponse]] = []
-        """Batches out of order. Producers take that for final, so the leader makes sure that it still is one."""
+        """Batches out of order. Producers take that error for final: ask the store first who leads."""
         self.unverified: list[tuple[_Slot, Deferred[PartitionProduceResponse]]] = []
         """Batches that wait for their transaction coordinator."""
         self.long_batches: list[_LongBatch] = []
@@ -270,6 +270,12 @@ class _Appends:
                     await turns.wait(is_continued=True)
         return response
 
+    def refuse(self, requested: RequestedPartition, batch: Buffer, error: KafkaError) -> PartitionProduceResponse:
+        """The response of a batch with an error. If the producer will retry, batches behind it get the error too."""
+        if isinstance(error, RetriableError):
+            self.context.connection.refused_batches.add(requested, read_header(batch), error)
+        return failed(requested.partition, error)
+
 
 def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduceResponse:
     responses: list[PartitionProduceResponse] = []
@@ -278,7 +284,7 @@ def _append_to_topic(topic: TopicProduceData, appends: _Appends) -> TopicProduce
             responses.append(_append(topic, data, responses, appends))
         except KafkaError as error:
             appends.has_error = True
-            responses.append(_refused(topic, data, error, appends))
+            responses.append(_refuse(topic, data, error, appends))
     return TopicProduceResponse(topic.name, topic.topic_id, responses)
 
 
@@ -288,16 +294,15 @@ def _append_or_fail(
     try:
         responses.append(_append(topic, data, responses, appends))
     except KafkaError as error:
-        responses.append(_refused(topic, data, error, appends))
+        responses.append(_refuse(topic, data, error, appends))
 
 
-def _refused(
+def _refuse(
     topic: TopicProduceData, data: PartitionProduceData, error: KafkaError, appends: _Appends
 ) -> PartitionProduceResponse:
-    if isinstance(error, RetriableError) and data.records is not None and len(data.records) >= HEADER_BYTES:
-        place = Place(topic.name or topic.topic_id, data.index)
-        appends.context.connection.refused_batches.add(place, read_header(data.records), error)
-    return failed(data.index, error)
+    if data.records is None or len(data.records) < HEADER_BYTES:
+        return failed(data.index, error)
+    return appends.refuse(RequestedPartition.of(topic, data.index), data.records, error)
 
 
 def _append(
@@ -326,8 +331,8 @@ def _append(
         raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {version}")
     refused = context.connection.refused_batches
     if refused.by_producer:
-        place = Place(topic.name or topic.topic_id, data.index)
-        refused.check(place, read_header(batch), _producers_of(name, data.index, context))
+        requested = RequestedPartition.of(topic, data.index)
+        refused.check(requested, read_header(batch), _producers_of(name, data.index, context))
     try:
         if attributes & TRANSACTIONAL_BIT:
             return _verify_and_append(_Slot.of(topic, name, data.index, responses), batch, appends, None)
@@ -362,9 +367,8 @@ def _verify_and_append(
     if guard is None:  # the transaction is already in this partition, or verification is off
         return _append_to(*topic_partition, batch, appends, prepared)
     verdict = services.verifier.verify_guarded(asked, topic_partition, guard)
-    held = _HeldBatch(
-        topic_partition, slot.place, memoryview(bytearray(batch)), header, prepared
-    )  # the frame is reused by then
+    own_memory = memoryview(bytearray(batch))  # the frame is reused by then
+    held = _HeldBatch(topic_partition, slot.requested, own_memory, header, prepared)
     appended = verdict.map(lambda rejection: held.append(rejection, asked, guard, appends))
     appended.on_abandoned = None  # if the client disconnects, its records are appended all the same
     appends.unverified.append((slot, appended))
@@ -406,6 +410,7 @@ def _append_to(
 
 
 def _failed_append(partition: Partition, error: KafkaError, appends: _Appends) -> PartitionProduceResponse:
+    """The response with the log start. See `ERRORS_WITH_LOG_START` and `_Appends.unconfirmed`."""
     response = failed(partition.topic_partition.partition, error, partition.log.log_start_offset)
     if isinstance(error, OutOfOrderSequenceNumber):
         appends.unconfirmed.append((partition, response))
@@ -416,13 +421,14 @@ class _Slot(NamedTuple):
     """The partition of an append, and the position of its response."""
 
     topic_partition: TopicPartition
-    place: Place
+    requested: RequestedPartition
     responses: list[PartitionProduceResponse]
     position: int
 
     @classmethod
     def of(cls, topic: TopicProduceData, name: str, index: int, responses: list[PartitionProduceResponse]) -> "_Slot":
-        return cls(TopicPartition(name, index), Place(topic.name or topic.topic_id, index), responses, len(responses))
+        requested = RequestedPartition.of(topic, index)
+        return cls(TopicPartition(name, index), requested, responses, len(responses))
 
 
 class _LongBatch:
@@ -440,9 +446,7 @@ class _LongBatch:
         try:
             response = await self._checked_append()
         except KafkaError as error:
-            if isinstance(error, RetriableError):
-                self._appends.context.connection.refused_batches.add(slot.place, read_header(self._batch), error)
-            response = failed(slot.place.partition, error)
+            response = self._appends.refuse(slot.requested, self._batch, error)
         slot.responses[slot.position] = response
 
     async def _checked_append(self) -> PartitionProduceResponse:
@@ -465,7 +469,7 @@ class _HeldBatch(NamedTuple):
     """A batch that waits for the verification of its transaction."""
 
     topic_partition: TopicPartition
-    place: Place
+    requested: RequestedPartition
     batch: memoryview
     header: BatchHeader
     prepared: PreparedBatch | None
@@ -474,23 +478,20 @@ class _HeldBatch(NamedTuple):
         self, rejection: KafkaError | None, asked: Verification, guard: VerificationGuard, appends: _Appends
     ) -> PartitionProduceResponse:
         """Checks the guard again in the step that appends: an end marker may have been written in between."""
-        index = self.topic_partition.partition
         try:
             if rejection is not None:
                 knows_abortable = appends.context.version >= ABORTABLE_FROM_VERSION
                 raise error_for_producer(rejection, asked, knows_abortable=knows_abortable)
             partition = appends.context.services.replicas.get(*self.topic_partition)
             producers = partition.log.producers
-            appends.context.connection.refused_batches.check(self.place, self.header, producers)
+            appends.context.connection.refused_batches.check(self.requested, self.header, producers)
             try:
                 producers.check_verified(self.header, guard)
             except ERRORS_WITH_LOG_START as error:
                 return _failed_append(partition, error, appends)
             return _append_to(*self.topic_partition, self.batch, appends, self.prepared)
         except KafkaError as error:
-            if isinstance(error, RetriableError):
-                appends.context.connection.refused_batches.add(self.place, self.header, error)
-            return failed(index, error)
+            return appends.refuse(self.requested, self.batch, error)
         except Exception:
             logger.exception("cannot append batch partition=%s", self.topic_partition)
-            return failed(index, UnknownServerError("the broker failed on the batch"))
+            return failed(self.requested.partition, UnknownServerError("the broker failed on the batch"))
