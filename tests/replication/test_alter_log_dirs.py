@@ -33,7 +33,7 @@ class Stage:
         workers = SimulatedWorkers(SeededRandomness(3), longest_delay_s=0.01)
         self.moves = AlterLogDirsManager(self.logs, replicas.manager.get, clock, workers)
         self.moves.copy_bytes = 500
-        replicas.manager.on_leadership_change.append(self.moves.on_roles)
+        replicas.manager.on_leadership_change.append(self.moves.on_leadership_change)
         self.logs.on_directory_offline.append(lambda _, failed: replicas.manager.mark_offline(failed))
         self.running = asyncio.ensure_future(self.moves.run())
 

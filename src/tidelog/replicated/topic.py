@@ -145,8 +145,8 @@ class ReplicatedTopic(Generic[M]):
 
     # ---- leadership
 
-    def _on_leadership_change(self, leading: list[Partition], left: list[Partition]) -> None:
-        gone = [self._leave(each.topic_partition.partition) for each in left if self._is_ours(each)]
+    def _on_leadership_change(self, leading: list[Partition], not_leading: list[Partition]) -> None:
+        gone = [self._leave(each.topic_partition.partition) for each in not_leading if self._is_ours(each)]
         gained = [self._lead(each) for each in leading if self._is_ours(each)]
         if any(gained) or any(gone):
             logger.info(

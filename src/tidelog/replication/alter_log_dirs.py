@@ -107,7 +107,7 @@ class AlterLogDirsManager:
         self.copy_bytes = COPY_BYTES
         self.swaps = 0
         self.unexpected_errors = 0
-        """Errors that are mistakes of this module."""
+        """Errors that show a bug of this module."""
 
     # ---- requests
 
@@ -146,10 +146,10 @@ class AlterLogDirsManager:
         )
         self._wakes[directory].set()
 
-    def on_roles(self, leading: Iterable[Partition], left: Iterable[Partition]) -> None:
-        """The controller has assigned roles: take up moves that the last run of this broker has left."""
+    def on_leadership_change(self, leading: Iterable[Partition], not_leading: Iterable[Partition]) -> None:
+        """The controller has assigned roles: continue moves that the last run of this broker has left unfinished."""
         if self._logs.future.logs:
-            for partition in (*leading, *left):
+            for partition in (*leading, *not_leading):
                 future = self._logs.future.get(partition.topic_partition)
                 if future is not None:
                     self._wakes[future.directory].set()

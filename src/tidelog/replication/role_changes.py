@@ -147,10 +147,10 @@ class RoleChanges:
         if address is not None:
             self._fetchers.follow(partition, address)
 
-    def notify_listeners(self, leading: list[Partition], left: list[Partition]) -> None:
-        if leading or left:
+    def notify_listeners(self, leading: list[Partition], not_leading: list[Partition]) -> None:
+        if leading or not_leading:
             for callback in self.on_leadership_change:
-                callback(leading, left)
+                callback(leading, not_leading)
 
     # ---- StopReplica
 

@@ -105,7 +105,7 @@ class Services:
         self.alter_log_dirs = AlterLogDirsManager(
             self.logs, self.replicas.get, seams.clock, seams.workers, self.quotas.alter_log_dirs
         )
-        self.replicas.on_leadership_change.append(self.alter_log_dirs.on_roles)
+        self.replicas.on_leadership_change.append(self.alter_log_dirs.on_leadership_change)
         self._tasks = SideTasks(_on_failure)
 
     @property

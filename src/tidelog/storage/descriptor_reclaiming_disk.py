@@ -18,7 +18,7 @@ class DescriptorReclaimingDisk:
         self.disk = disk
         self._cache = cache
 
-    def _again(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _with_retry(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return call(*args, **kwargs)
         except OSError as error:
@@ -29,25 +29,25 @@ class DescriptorReclaimingDisk:
     # ---- operations that need a descriptor
 
     def open(self, path: str, mode: OpenMode) -> File:
-        return self._again(self.disk.open, path, mode)
+        return self._with_retry(self.disk.open, path, mode)
 
     def read_file(self, path: str) -> bytes:
-        return self._again(self.disk.read_file, path)
+        return self._with_retry(self.disk.read_file, path)
 
     def write_file_atomically(self, path: str, data: bytes) -> None:
-        self._again(self.disk.write_file_atomically, path, data)
+        self._with_retry(self.disk.write_file_atomically, path, data)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        return self._again(self.disk.list_directory, path)
+        return self._with_retry(self.disk.list_directory, path)
 
     def remove_tree(self, path: str) -> None:
-        self._again(self.disk.remove_tree, path)
+        self._with_retry(self.disk.remove_tree, path)
 
     def sync_directory(self, path: str) -> None:
-        self._again(self.disk.sync_directory, path)
+        self._with_retry(self.disk.sync_directory, path)
 
     def lock(self, path: str) -> Lock:
-        return self._again(self.disk.lock, path)
+        return self._with_retry(self.disk.lock, path)
 
     # ---- operations that need none
 

@@ -23,9 +23,9 @@ CheckedBatches: TypeAlias = list[tuple[BatchHeader, memoryview]]
 def checked_batches(
     batches: Buffer, log_start_offset: int, log_end_offset: int, leader_epoch: int | None = None
 ) -> tuple[CheckedBatches, bool]:
-    """The complete batches, each intact and after the previous one, and whether there are gaps before some.
+    """The complete batches, each intact and after the previous one, and whether offsets are missing between them.
 
-    Compaction on the leader leaves gaps. `log_start_offset` is the later one of the leader's log start and this log's.
+    Compaction on the leader leaves such gaps. `log_start_offset` is the greater one of the leader's and this log's.
 
     Stops before the first batch of a later epoch than the one of the fetch: the follower must compare epochs with
     the leader before it appends that (KAFKA-18723).

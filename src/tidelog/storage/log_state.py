@@ -113,7 +113,10 @@ class LogState:
     # ---- gaps
 
     def mark_gaps(self) -> None:
-        """Before offsets are missing: else recovery takes a gap for corruption where the topic is not compacted now."""
+        """Create the marker file. Must precede the first gap.
+
+        Without it, recovery takes a gap for corruption if the topic is no longer compacted.
+        """
         if not self.has_gaps:
             with self.guard:
                 self.directory.context.disk.open(f"{self.path}/{OFFSET_GAPS}", "create").close()

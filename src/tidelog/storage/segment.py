@@ -329,10 +329,11 @@ class Segment:
             end_offset, position = place.last_offset + 1, place.position + place.size_bytes
         return end_offset, position
 
-    # ---- aborted transactions
-
     def end_offset_before(self, position: int, *, may_block: bool = True) -> int | None:
-        """Upper bound of the end offset of batches before `position`, by the index; None without an entry."""
+        """Upper bound of the end offset of batches before `position`, by the index; None without an entry.
+
+        A fetch lists the aborted transactions up to there.
+        """
         if not may_block and not self.offset_index.is_in_memory(position - 1, field=1):
             raise NotCached
         entry = self.offset_index.find_from(position, field=1)
