@@ -134,7 +134,7 @@ def test_a_log_directory_that_was_added_and_has_its_backup_is_no_longer_new() ->
             await asyncio.sleep(SETTLED_S)
         async with harness.broker(log_dirs=TWO_DIRS) as broker:
             await asyncio.sleep(SETTLED_S)
-            assert broker._backup.directories_without == []
+            assert broker._backup.directories_without_backup == []
 
     run_virtually(main())
 

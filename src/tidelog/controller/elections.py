@@ -17,7 +17,7 @@ FIRST_STATE_VERSION = 0
 FIRST_LEADER_EPOCH = 0
 
 NO_BROKERS: frozenset[BrokerId] = frozenset()
-NOTHING: Mapping[BrokerId, int] = MappingProxyType({})
+NO_EPOCHS: Mapping[BrokerId, int] = MappingProxyType({})
 
 
 class LogEnd(NamedTuple):
@@ -48,7 +48,7 @@ class Health(NamedTuple):
     """Restarted replicas that came back without their log directory (KIP-858)."""
     doubtful: AbstractSet[BrokerId] = NO_BROKERS
     """Restarted replicas that came back with some new log directories; their log may have been in a lost one."""
-    epochs: Mapping[BrokerId, int] = NOTHING
+    epochs: Mapping[BrokerId, int] = NO_EPOCHS
     """Current broker epochs."""
     responses: Mapping[BrokerId, LogEnd] = MappingProxyType({})
     """Log ends that restarted replicas reported since the partition lost its leader."""
@@ -215,11 +215,12 @@ def _has_never_had_min_in_sync(partition: PartitionRegistration, health: Health)
 def _least_lossy_leader(partition: PartitionRegistration, health: Health) -> BrokerId | None:
     """Leader of an unclean election: the greatest known log, else a replica with its directory, else any candidate."""
     responses = {each: health.responses[each] for each in partition.replicas if each in health.responses}
-    there = {each for each in responses if each in health.candidates - health.lost}
-    if there:
-        return max(there, key=lambda each: (responses[each], -partition.replicas.index(each)))
-    whole = health.candidates - health.lost
-    return _first_of(partition.replicas, (whole - health.restarted) or whole or health.candidates)
+    with_known_log = {each for each in responses if each in health.candidates - health.lost}
+    if with_known_log:
+        return max(with_known_log, key=lambda each: (responses[each], -partition.replicas.index(each)))
+    with_directory = health.candidates - health.lost
+    not_restarted = with_directory - health.restarted
+    return _first_of(partition.replicas, not_restarted or with_directory or health.candidates)
 
 
 def _members(partition: PartitionRegistration) -> set[BrokerId]:

@@ -20,7 +20,7 @@ FIRST_CONTROLLER_EPOCH = 1
 
 REGISTRATION_PAUSE_S = 0.1
 OLD_SESSION_WAIT_FACTOR = 1.5
-"""Times the session timeout."""
+"""How long to wait for the end of an earlier session, as a multiple of the session timeout."""
 
 
 class BrokerIdInUse(Exception):

@@ -90,18 +90,18 @@ def allow_deletions(term: ControllerTerm, brokers: AbstractSet[BrokerId]) -> Non
 def _begin(term: ControllerTerm, topic: str) -> None:
     context = term.context
     hide_topic(term, topic)
-    left = [
+    remaining = [
         replica
         for replica in context.replicas_of(topic)
         if context.replica_states.get(replica) is not ReplicaState.DELETION_SUCCESSFUL
     ]
-    away = [replica for replica in left if not context.is_online(replica)]
-    here = [replica for replica in left if context.is_online(replica)]
-    move_replicas(term, left, ReplicaState.OFFLINE, "topic deletion begins")
-    move_replicas(term, away, ReplicaState.DELETION_INELIGIBLE, "its broker or log directory is offline")
-    move_replicas(term, here, ReplicaState.DELETION_STARTED, "topic deletion begins")
-    logger.info("deleting topic topic=%s replicas=%d offline_replicas=%d", topic, len(here), len(away))
-    if away:
+    offline = [replica for replica in remaining if not context.is_online(replica)]
+    online = [replica for replica in remaining if context.is_online(replica)]
+    move_replicas(term, remaining, ReplicaState.OFFLINE, "topic deletion begins")
+    move_replicas(term, offline, ReplicaState.DELETION_INELIGIBLE, "its broker or log directory is offline")
+    move_replicas(term, online, ReplicaState.DELETION_STARTED, "topic deletion begins")
+    logger.info("deleting topic topic=%s replicas=%d offline_replicas=%d", topic, len(online), len(offline))
+    if offline:
         _suspend(term, topic)
 
 
@@ -134,8 +134,8 @@ async def _complete(term: ControllerTerm, topic: str) -> None:
 
 async def _delete_nodes(term: ControllerTerm, topic: str, partitions: list[TopicPartition]) -> bool:
     """Delete the request together with the topic's nodes: while the request exists, a controller continues with it."""
-    below = [znodes.state_path(topic, each.partition) for each in partitions]
-    below += [znodes.partition_path(topic, each.partition) for each in partitions]
+    of_partitions = [znodes.state_path(topic, each.partition) for each in partitions]
+    of_partitions += [znodes.partition_path(topic, each.partition) for each in partitions]
     last = [
         znodes.partitions_path(topic),
         znodes.topic_path(topic),
@@ -144,7 +144,7 @@ async def _delete_nodes(term: ControllerTerm, topic: str, partitions: list[Topic
     ]
     for _ in range(MAX_ATTEMPTS):
         try:
-            for paths in [*in_transactions(below), last]:
+            for paths in [*in_transactions(of_partitions), last]:
                 nodes = await term.store.get_many(paths)
                 found = [Delete(path) for path, node in zip(paths, nodes, strict=True) if node is not None]
                 if found:

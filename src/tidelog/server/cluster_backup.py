@@ -62,7 +62,7 @@ class ClusterBackup:
         found = [(directory, self._read(directory)) for directory in logs.directories if directory.is_online]
         recorded = [backup for _, backup in found if backup is not None]
         self.latest = max(recorded, key=lambda backup: (backup.controller_epoch, backup.written_ms), default=None)
-        self.directories_without = [
+        self.directories_without_backup = [
             directory.path for directory, backup in found if backup is None and self._is_new(directory)
         ]
         """New log directories beside old ones, until they have a backup too.
@@ -75,7 +75,7 @@ class ClusterBackup:
         self._is_stale.set()
 
     def _is_new(self, directory: LogDirectory) -> bool:
-        """A directory that another one's backup names is not: the broker died before it wrote the backup there too."""
+        """Whether no backup names the directory. If one does, the broker died before it wrote the backup there too."""
         return self.latest is not None and directory.directory_id not in self.latest.directory_ids
 
     def _read(self, directory: LogDirectory) -> Backup | None:
@@ -102,7 +102,8 @@ class ClusterBackup:
 
     async def flush(self) -> None:
         """Write the backup if its content changed."""
-        async with self._writing:  # first: a stop must wait for a write that has begun, or it would be cancelled
+        # Take the lock before the checks, so that a stop waits for a write in progress: `run` is cancelled after it.
+        async with self._writing:
             if not self._is_stale.is_set() or not self.is_store_in_use():
                 return
             self._is_stale.clear()
@@ -192,8 +193,8 @@ class ClusterBackup:
         except OSError as error:
             directory.fail(error)
             return False
-        if directory.path in self.directories_without:
-            self.directories_without.remove(directory.path)
+        if directory.path in self.directories_without_backup:
+            self.directories_without_backup.remove(directory.path)
         return True
 
 
@@ -211,7 +212,7 @@ def _states_held(image: ClusterImage, broker_id: BrokerId) -> list[PartitionVers
 
 
 def _configs(backup: Backup) -> tuple[Mapping[str, object], ...]:
-    """What decides, for instance, which records retention deletes."""
+    """Parts of a backup that decide, for example, which records retention deletes: an older copy must be noticed."""
     return backup.topic_configs, backup.broker_configs, backup.group_configs, backup.security_nodes
 
 

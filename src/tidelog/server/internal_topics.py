@@ -62,10 +62,10 @@ _TEMPLATES = {
 
 def internal_topic_configs(settings: BrokerSettings, name: str, replication_factor: int) -> dict[str, str] | None:
     """Configs of an internal topic at creation; None if the name is no internal topic."""
-    kind = _TEMPLATES.get(name)
-    if kind is None:
+    template = _TEMPLATES.get(name)
+    if template is None:
         return None
-    return {config: str(value) for config, value in kind.configs(settings, replication_factor).items()}
+    return {config: str(value) for config, value in template.configs(settings, replication_factor).items()}
 
 
 class _Creation(NamedTuple):
@@ -99,19 +99,21 @@ class InternalTopics:
 
         A replication factor that is not configured is reduced to the number of live brokers.
         """
-        kind = _TEMPLATES.get(name)
+        template = _TEMPLATES.get(name)
         live = len(self._cluster.image.brokers)
-        if kind is None or live == 0:
+        if template is None or live == 0:
             return None
-        factor = self._setting(kind.replication_factor)
-        return self._with_replicas(name, factor if self._is_configured(kind.replication_factor) else min(factor, live))
+        factor = self._setting(template.replication_factor)
+        return self._with_replicas(
+            name, factor if self._is_configured(template.replication_factor) else min(factor, live)
+        )
 
     def _with_replicas(self, name: str, factor: int) -> CreatableTopic:
-        kind = _TEMPLATES[name]
-        configs = kind.configs(self._cluster.settings, factor)
+        template = _TEMPLATES[name]
+        configs = template.configs(self._cluster.settings, factor)
         return CreatableTopic(
             name=name,
-            num_partitions=self._setting(kind.partition_count),
+            num_partitions=self._setting(template.partition_count),
             replication_factor=factor,
             configs=[CreatableTopicConfig(config, str(value)) for config, value in configs.items()],
         )

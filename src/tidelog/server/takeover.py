@@ -156,7 +156,7 @@ class StoreEntry:
             self._backup.latest,
             self._known_controller_epoch,
             max((max(log.producers.by_id, default=NO_PRODUCER_ID) for log in logs), default=NO_PRODUCER_ID),
-            self._backup.directories_without,
+            self._backup.directories_without_backup,
             [directory.path for directory in self._logs.directories if not directory.is_online],
             self._backup.missing_directories,
         )

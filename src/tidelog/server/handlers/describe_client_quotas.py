@@ -55,7 +55,7 @@ def _checked(components: list[ComponentData]) -> dict[str, ComponentData]:
         if each.match_type not in (EXACT, DEFAULT, SPECIFIED):
             raise InvalidRequest(f"Unknown match type {each.match_type}")
         if (each.match is None) == (each.match_type == EXACT):
-            raise InvalidRequest("A name belongs to an exact match, and to no other")
+            raise InvalidRequest("An exact match needs a name, and no other match type may have one")
         found[each.entity_type] = each
     if IP in found and len(found) > 1:
         raise InvalidRequest("IP filter component should not be used with user or clientId filter component.")

@@ -22,11 +22,11 @@ class ReadyPage:
 
     content_type = PLAIN_TEXT
 
-    def __init__(self, reason_against: Callable[[], str]) -> None:
-        """Empty if the broker is ready."""
-        self._reason_against = reason_against
+    def __init__(self, why_not_ready: Callable[[], str]) -> None:
+        """`why_not_ready` returns an empty text if the broker is ready."""
+        self._why_not_ready = why_not_ready
 
     def pieces(self) -> Iterator[bytes]:
-        if reason := self._reason_against():
+        if reason := self._why_not_ready():
             raise Unavailable(reason)
         yield b"ready\n"
