@@ -39,7 +39,7 @@ DELIVERY_TIMEOUT_S = 5.0
 
 
 class Batch:
-    """Sent again with the same sequence until it is acknowledged."""
+    """A record batch that is sent again, with the same sequence, until it is acknowledged."""
 
     def __init__(self, writes: Sequence[Write], data: bytes) -> None:
         self.writes = writes
@@ -48,10 +48,10 @@ class Batch:
 
 
 class Pipeline:
-    """Batches of one producer for one partition. No broker may find a sequence unexpected.
+    """Batches of one producer for one partition. An error about a sequence counts as a violation (I5).
 
-    librdkafka would continue with another producer epoch, in all partitions, and brokers would take batches that it
-    repeats there for new ones.
+    After such an error librdkafka continues with another producer epoch in all partitions, and brokers take batches
+    that it sends again for new ones.
     """
 
     def __init__(self, work: Work, client: Cluster, source: ProducerIdSource, target: TopicPartition) -> None:
@@ -63,7 +63,7 @@ class Pipeline:
         self.next_sequence = 0
 
     def add(self, identity: ProducerIdAndEpoch, writes: Sequence[Write]) -> Batch:
-        """A batch that is sent with the next attempt, if not before."""
+        """Append a new batch to those that `deliver` or the caller sends."""
         now_ms = self._work.context.cluster.clock.now_ms()
         data = build_batch(
             [Record(number, now_ms, None, write.value) for number, write in enumerate(writes)],
@@ -83,7 +83,7 @@ class Pipeline:
         return await self._client.connections.to(leader.broker.address)
 
     async def send(self, connection: ClientConnection, batch: Batch, errors: list[Exception]) -> None:
-        """Nothing, after an error: then all requests in flight are answered or lost before one is sent again."""
+        """Send the batch, unless an earlier one has failed: all requests in flight must end before one is repeated."""
         if errors:
             return
         work = self._work
@@ -109,7 +109,7 @@ class Pipeline:
                 self.unacknowledged.popleft()
 
     async def deliver(self, timeout_s: float) -> None:
-        """Send all batches again and again. Raises the last error if that takes too long, or cannot help."""
+        """Send all batches until they are acknowledged. Raises an error that is not retriable, or the last one."""
         end = self._work.context.now + timeout_s
         while self.unacknowledged:
             seen_version = self._client.metadata.version
@@ -119,8 +119,8 @@ class Pipeline:
             except ClientErrors as error:
                 errors.append(error)
             else:
-                flight = list(self.unacknowledged)[:MAX_IN_FLIGHT]
-                await together(self.send(connection, batch, errors) for batch in flight)
+                in_flight = list(self.unacknowledged)[:MAX_IN_FLIGHT]
+                await together(self.send(connection, batch, errors) for batch in in_flight)
             if errors:
                 if not _is_retriable(errors[0]) or self._work.context.now > end:
                     raise errors[0]
@@ -137,7 +137,7 @@ def _is_retriable(error: Exception) -> bool:
 
 
 class PipelinedWrites(WorkOnOrders):
-    """Acknowledged records exist once, in order."""
+    """Idempotent producers with five requests in flight: acknowledged records exist once, in order."""
 
     name = "pipelined_writes"
 
