@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
+from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, MAGIC_POSITION
 from tidelog.spark.records.kernels import Bytes, Longs, kernel, load_int32, load_int64
 
 POSITION, SIZE, BASE_OFFSET, LAST_DELTA, EPOCH, FORMAT, CRC, ATTRIBUTES, MAX_TIMESTAMP, RECORDS = range(10)
@@ -10,7 +10,6 @@ FIELDS = 10
 """The columns of a table of batches."""
 
 MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
-MAGIC_POSITION = 16
 
 
 @kernel

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from tidelog.audit.finding import Finding, Kind, finding_of
 from tidelog.audit.replica_facts import LogDir, Replica, SegmentFile
-from tidelog.config.nearest import nearest_name
+from tidelog.config.nearest import did_you_mean
 from tidelog.runtime.disk import DirectoryEntry, SystemDisk
 from tidelog.storage.checkpoints import (
     CLEANER_OFFSETS,
@@ -104,8 +104,7 @@ def reject_unknown_topics(patterns: Sequence[str], found: Survey, log_dirs: Sequ
     """Raises CannotAudit if a requested topic does not exist: an audit that read nothing must not report success."""
     for pattern in patterns:
         if not any(fnmatchcase(topic, pattern) for topic in found.topics()):
-            near = nearest_name(pattern, survey(log_dirs, topic_filter(())).topics())
-            hint = f"; did you mean '{near}'?" if near else ""
+            hint = did_you_mean(pattern, survey(log_dirs, topic_filter(())).topics(), quote="'")
             raise CannotAudit(f"--topic {pattern}: there is no such topic{hint}")
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tidelog.config.config_providers import PLACEHOLDER, UnresolvedSecret, has_placeholder, resolve
 from tidelog.config.jaas import JaasEntry, parse_jaas
 from tidelog.config.listeners import SUPPORTED_PROTOCOLS, TLS_PROTOCOLS
-from tidelog.config.nearest import nearest_name
+from tidelog.config.nearest import SETTING_CUTOFF, did_you_mean
 from tidelog.config.properties import parse_properties
 from tidelog.config.sasl import JAAS_CONFIG, MECHANISMS, MODULES, OAUTHBEARER, SASL_PROTOCOLS
 from tidelog.config.security import guards
@@ -108,8 +108,7 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
         if name not in known:
             if value and not guards(name, value):
                 continue
-            near = nearest_name(name, known, 0.7)
-            raise BadClientSettings(f"{name} is not supported{'' if near is None else f'; did you mean {near}?'}")
+            raise BadClientSettings(f"{name} is not supported{did_you_mean(name, known, cutoff=SETTING_CUTOFF)}")
         found.append((_ALIASES.get(name, name), value))
     security = ClientSecurity(tuple(sorted(found)))
     _protocol(dict(security.settings))

@@ -12,7 +12,7 @@ from tidelog.config.consistency import rejected_at_start
 from tidelog.config.jaas import parse_jaas_sections
 from tidelog.config.kafka_names import is_unsupported_kafka_name
 from tidelog.config.listener_settings import SERVER_SECTION
-from tidelog.config.nearest import nearest_name
+from tidelog.config.nearest import SETTING_CUTOFF, did_you_mean
 from tidelog.config.properties import parse_properties
 from tidelog.config.sasl import JAAS_CONFIG, check_override, split_sasl_name
 from tidelog.config.security import guards
@@ -22,8 +22,6 @@ from tidelog.config.thread_pools import NO_EFFECT
 from tidelog.config.zookeeper_login import KAFKA_OPTS, read_jaas_file, system_properties, warn_if_readable
 
 logger = logging.getLogger(__name__)
-
-NEAREST_CUTOFF = 0.7
 
 
 class SettingsError(Exception):
@@ -147,18 +145,13 @@ def _supported(given: list[Given], mistakes: list[str]) -> dict[str, Given]:
         elif is_unsupported_kafka_name(found.name):
             _warn_of_no_effect(found)
         else:
-            mistakes.append(f"{found.place}: {found.name}: unknown setting{nearest(found.name, declared)}")
+            hint = did_you_mean(found.name, declared, cutoff=SETTING_CUTOFF)
+            mistakes.append(f"{found.place}: {found.name}: unknown setting{hint}")
     return known
 
 
 def _warn_of_no_effect(found: Given) -> None:
     logger.warning("Kafka setting has no effect place=%s name=%s", found.place, found.name)
-
-
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """`; did you mean x?`, or an empty string if no valid name is similar."""
-    found = nearest_name(name, valid, NEAREST_CUTOFF)
-    return "" if found is None else f"; did you mean {found}?"
 
 
 def _parse(known: Mapping[str, Given], mistakes: list[str]) -> dict[str, object]:

@@ -25,6 +25,9 @@ MAX_TIMESTAMP = struct.Struct(">q")
 MAX_TIMESTAMP_POSITION = 35
 
 MAGIC = 2
+MAGIC_POSITION = 16
+LOW_ATTRIBUTES_POSITION = 22
+"""The lower byte of the attributes has all bits that are in use."""
 
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08

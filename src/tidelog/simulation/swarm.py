@@ -6,7 +6,7 @@ few kinds of faults meet without the others (Groce et al., "Swarm Testing", 2012
 
 from dataclasses import dataclass
 
-from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
+from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, MAGIC_POSITION
 from tidelog.runtime.memory_disk import CrashDamage
 from tidelog.runtime.randomness import SeededRandomness
 from tidelog.simulation.drawing import Draw
@@ -78,7 +78,6 @@ WORK_ONE_IN = (3, 5, 8)
 """Each kind of work is in one run of this many; the seed chooses the number. Runs have few or many kinds of work."""
 
 BASE_OFFSET_BYTES = 8
-MAGIC_POSITION = 16
 TROUBLED_S = (2.5, 60.0)
 """Shortest and longest time with faults. Most runs are short: half end before 5 s, one in ten lasts over 18 s."""
 MIN_FAULTS = 5

@@ -1,6 +1,5 @@
 """Kafka's client settings as the public client takes them: a mapping of names and texts."""
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -8,6 +7,7 @@ from tidelog.client.network.bootstrap import parse_bootstrap
 from tidelog.client.network.secured_network import secured_network
 from tidelog.client.routing.cluster import Cluster
 from tidelog.config.client import client_security
+from tidelog.config.nearest import did_you_mean
 from tidelog.protocol.compression import Codec
 from tidelog.runtime.network import Network
 from tidelog.runtime.randomness import SystemRandomness
@@ -77,8 +77,7 @@ def parse_config(config: Mapping[str, str] | None, known: Mapping[str, Parse]) -
             continue
         parse = names.get(name)
         if parse is None:
-            near = difflib.get_close_matches(name, names, 1)
-            mistakes.append(f"{name}: unknown setting{f'; did you mean {near[0]}?' if near else ''}")
+            mistakes.append(f"{name}: unknown setting{did_you_mean(name, names)}")
             continue
         try:
             values[name] = parse(str(text))

@@ -34,7 +34,7 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC
+from tidelog.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, MAGIC_POSITION
 from tidelog.runtime.disk import FileSlice
 from tidelog.types import NO_BROKER, NO_LEADER_EPOCH, NO_OFFSET, ZERO_UUID, TopicPartition, Uuid, uuid_text
 
@@ -49,7 +49,6 @@ EMPTY_RESPONSES_AT_END = 3
 storage timed out (KIP-405)."""
 
 _HEADER_FIELDS = struct.Struct(">qiib6xi")  # base offset, length, leader epoch, magic, last offset delta
-_MAGIC_POSITION = 16
 
 
 class TopicChanged(KafkaError):
@@ -111,9 +110,9 @@ def scan_batches(records: memoryview, end_offset: int) -> ScannedBatches:
         if end > size_bytes:
             break
         next_offset, last_epoch, position = base_offset + last_delta + 1, leader_epoch, end
-    if size_bytes - position > _MAGIC_POSITION and records[position + _MAGIC_POSITION] != MAGIC:
+    if size_bytes - position > MAGIC_POSITION and records[position + MAGIC_POSITION] != MAGIC:
         # Messages of older formats may be shorter than a v2 batch header.
-        raise CorruptMessage(_format_error(max(next_offset, 0), 0, records[position + _MAGIC_POSITION], 0))
+        raise CorruptMessage(_format_error(max(next_offset, 0), 0, records[position + MAGIC_POSITION], 0))
     return ScannedBatches(position, next_offset, last_epoch, next_offset >= end_offset)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.config.nearest import nearest_name
+from tidelog.config.nearest import did_you_mean
 
 
 class Mistake(NamedTuple):
@@ -34,8 +34,7 @@ class Mistakes(Exception):
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or an empty string if no valid name is similar."""
-    found = nearest_name(name, valid)
-    return "" if found is None else f"; did you mean '{found}'?"
+    return did_you_mean(name, valid, quote="'")
 
 
 def listed(names: Iterable[str], conjunction: str = "or") -> str:

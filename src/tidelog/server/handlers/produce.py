@@ -43,7 +43,9 @@ from tidelog.protocol.record_batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
+    LOW_ATTRIBUTES_POSITION,
     MAGIC,
+    MAGIC_POSITION,
     TRANSACTIONAL_BIT,
     BatchHeader,
     read_header,
@@ -72,8 +74,6 @@ ADDS_TO_TRANSACTION_FROM_VERSION = 12
 ACKS_ALLOWED = (0, 1, ACKS_ALL)
 CLIENT = AppendOrigin.CLIENT  # looking up an enum member takes ten times as long as a name
 LENGTH = struct.Struct(">8xi")
-MAGIC_POSITION = 16
-LOW_ATTRIBUTES_BYTE = 22
 
 ERRORS_WITH_LOG_START = (
     RecordsRejected,
@@ -115,7 +115,7 @@ def handle_produce(request: ProduceRequest, context: RequestContext) -> ProduceO
 
 def _is_transaction_denied(request: ProduceRequest, context: RequestContext) -> bool:
     batches = [data.records for topic in request.topic_data for data in topic.partition_data if data.records]
-    if not any(len(each) >= HEADER_BYTES and each[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT for each in batches):
+    if not any(len(each) >= HEADER_BYTES and each[LOW_ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT for each in batches):
         return False
     transactional_id = request.transactional_id
     return transactional_id is None or context.is_denied(
@@ -326,7 +326,7 @@ def _append(
         batch = only_batch(batch)
     if name in INTERNAL_TOPICS:
         raise InvalidTopic(f"{name} is internal: only brokers write to it")
-    attributes = batch[LOW_ATTRIBUTES_BYTE]
+    attributes = batch[LOW_ATTRIBUTES_POSITION]
     if version < ZSTD_FROM_VERSION and attributes & COMPRESSION_MASK == Codec.ZSTD:
         raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {version}")
     refused = context.connection.refused_batches
@@ -460,7 +460,7 @@ class _LongBatch:
             if isinstance(error, ERRORS_WITH_LOG_START):
                 return failed(index, error, partition.log.log_start_offset)
             raise
-        if self._batch[LOW_ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT:
+        if self._batch[LOW_ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT:
             return _verify_and_append(self._slot, self._batch, self._appends, prepared)
         return _append_to(*self._slot.topic_partition, self._batch, self._appends, prepared)
 

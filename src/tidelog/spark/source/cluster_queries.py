@@ -11,7 +11,7 @@ from tidelog.client.network.in_flight import ConnectionLost
 from tidelog.client.network.retries import Attempts, GaveUp, reason_of
 from tidelog.client.routing.cluster import Cluster
 from tidelog.client.routing.metadata import ClusterMetadata, TopicMetadata
-from tidelog.config.nearest import nearest_name
+from tidelog.config.nearest import did_you_mean
 from tidelog.errors import KafkaError, UnknownTopicOrPartition
 from tidelog.spark.errors import BrokersUnavailable, UnknownPartition, UnknownTopic
 from tidelog.spark.offset_json import Offsets, TopicIds, valid_ids
@@ -147,8 +147,8 @@ async def _why_unknown(cluster: Cluster, options: ReadOptions, name: str, failur
     if not isinstance(failure, UnknownTopicOrPartition):
         return UnknownTopic(f"topic {name!r} cannot be read: {reason_of(failure)}")
     others = [topic.name for topic in (await _all_topics(cluster, options)).topics.values() if not topic.is_internal]
-    near = nearest_name(name, others)
-    return UnknownTopic(f"topic {name!r} does not exist{f'; did you mean {near!r}?' if near else ''}")
+    hint = did_you_mean(name, others, quote="'")
+    return UnknownTopic(f"topic {name!r} does not exist{hint}")
 
 
 async def _all_topics(cluster: Cluster, options: ReadOptions) -> ClusterMetadata:
