@@ -13,24 +13,25 @@ from tidelog.server.leader_hints import add_leaders_to_produce
 class AppendWait(CommitWait):
     """An acks=all append with its response."""
 
-    __slots__ = ("answer",)
+    __slots__ = ("response",)
 
     def __init__(self, partition: Partition, end_offset: int, response: PartitionProduceResponse) -> None:
         super().__init__(partition, end_offset)
-        self.answer = response
+        self.response = response
 
 
 def end_waits(waits: list[AppendWait]) -> None:
+    """Put an error into the response of each append that is not committed."""
     for wait in waits:
         error = wait.failure()
         if error is not None:
-            wait.answer.error_code = error.code
-            wait.answer.error_message = error.message
-            wait.answer.base_offset = -1
+            wait.response.error_code = error.code
+            wait.response.error_message = error.message
+            wait.response.base_offset = -1
 
 
 class DelayedProduce(DelayedReply[ProduceResponse]):
-    """One request with its appends."""
+    """One acks=all request with its appends (Kafka: DelayedProduce)."""
 
     __slots__ = ("_context", "_response", "_unreplicated", "_waits")
 

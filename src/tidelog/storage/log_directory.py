@@ -336,7 +336,7 @@ class LogDirectory:
     def checkpoint_truncation(
         self, topic_partition: TopicPartition, end_offset: int, *, recovery_point: int, log_start_offset: int | None
     ) -> None:
-        """Write checkpoints for a log that is about to be truncated; no line for a log start offset of None.
+        """Write checkpoints for a log that is about to be truncated. Without a log start offset, its line is removed.
 
         Waits for the disk on the event loop: truncation is rare, and nothing may be appended before it is done.
         """
@@ -355,7 +355,7 @@ class LogDirectory:
             self.write_checkpoint(*checkpoint)
 
     def _latest_high_watermark(self, log: CheckpointedLog) -> int:
-        """The larger one of the log's and its checkpoint's. A write in progress may have the log's."""
+        """The larger one of the log's and its checkpoint's. A checkpoint that is being written may have the log's."""
         written = self._written.get(HIGH_WATERMARKS)
         return max(log.high_watermark, written.offsets.get(log.topic_partition, 0) if written else 0)
 

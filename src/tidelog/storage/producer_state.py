@@ -31,8 +31,8 @@ SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hIi")
 _SNAPSHOT_CRC_START = 6
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
-_EARLIER_BATCHES = struct.Struct(">qi")
-_EARLIER_BATCH = struct.Struct(">iiqqq")
+_EARLIER_BATCHES = struct.Struct(">qi")  # producer id, number of batches
+_EARLIER_BATCH = struct.Struct(">iiqqq")  # the fields of BatchMetadata
 _new_tuple: Final = tuple.__new__  # half the time of a named tuple's own constructor
 
 
