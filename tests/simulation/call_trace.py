@@ -227,6 +227,8 @@ def main() -> None:
         ("one consumer fetch", trace_consumer_fetch()),
         ("one offset commit with two followers, coordinator", trace_offset_commit()),
         ("failover of one partition, controller", trace_failover()),
+        ("failover of one partition, new leader", trace_failover(traced=3)),
+        ("transaction of one record, all brokers", trace_transaction()),
     ):
         print(
             f"{title}: {len(trace.calls)} calls ({trace.all_calls} of all Python functions),"
