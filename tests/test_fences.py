@@ -8,6 +8,7 @@ import ast
 import builtins
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,6 +158,23 @@ def test_errors_in_docstrings_exist() -> None:
         f"{file}: {name}" for file, tree in trees.items() for name in _documented_errors(tree) if name not in known
     ]
     assert stale == [], "a docstring says that these are raised"
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def test_a_docstring_stands_below_what_it_describes() -> None:
+    """A name that is inserted between another one and its docstring takes that docstring over."""
+    doubled = [
+        f"{_relative(path)}:{second.lineno}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for first, second in pairwise(node.body)
+        if _is_text(first) and _is_text(second)
+    ]
+    assert doubled == []
 
 
 def test_one_name_for_loggers() -> None:

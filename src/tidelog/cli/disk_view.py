@@ -1,4 +1,4 @@
-"""View of the log directories of all brokers, from their DescribeLogDirs responses. No I/O."""
+"""View of the log directories of all brokers, from their DescribeLogDirs responses."""
 
 # Core: no clock, no I/O, no await.
 
@@ -18,7 +18,7 @@ class DirectoryView(NamedTuple):
     broker_id: BrokerId
     path: str
     size_bytes: int
-    """Of all logs in it, also of future logs."""
+    """Size of all logs in it, future logs included."""
     total_bytes: int | None
     free_bytes: int | None
     partitions: int

@@ -16,8 +16,8 @@ class RecordFilter(NamedTuple):
     """Exclusive."""
 
     @property
-    def is_open(self) -> bool:
-        """Leaves nothing out but what is not asked for by time."""
+    def is_by_time_only(self) -> bool:
+        """Whether every record of the chosen time is shown."""
         return self.key is None and self.pattern is None
 
     def shows(self, record: ConsumedRecord) -> bool:

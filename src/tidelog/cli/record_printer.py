@@ -42,7 +42,7 @@ class RecordPrinter:
         self.on_printed: Callable[[Sequence[ConsumedRecord]], None] | None = None
 
     def summary(self, topics: str) -> str:
-        if self._chosen.is_open:
+        if self._chosen.is_by_time_only:
             return f"{plural(self.printed, 'record')} read from {topics}"
         return f"{plural(self.printed, 'record')} shown of {self.read:,} read from {topics}"
 

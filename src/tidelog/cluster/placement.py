@@ -60,9 +60,9 @@ def place_replicas(
         rack_of = {}
     brokers = rack_alternated(rack_of) if rack_of else sorted(racks)
     on_live = min(replication_factor, len(brokers))
-    orders = _Orders(brokers, rack_of, on_live)
+    lists = _ReplicaLists(brokers, rack_of, on_live)
     return [
-        orders.of(*_leader_and_shift(partition, start, len(brokers)))
+        lists.of(*_leader_and_shift(partition, start, len(brokers)))
         + _in_turn(absent, replication_factor - on_live, start.leader_index + partition)
         for partition in range(start.first_partition, start.first_partition + partition_count)
     ]
@@ -84,8 +84,8 @@ def rack_alternated(rack_of: Mapping[BrokerId, str]) -> list[BrokerId]:
     return [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
 
 
-class _Orders:
-    """The replicas for each leader and distance. There are few, which thousands of partitions share."""
+class _ReplicaLists:
+    """Replicas for each leader and distance, cached: thousands of partitions share a few lists."""
 
     def __init__(self, brokers: Sequence[BrokerId], rack_of: Mapping[BrokerId, str], replication_factor: int) -> None:
         self._brokers = brokers

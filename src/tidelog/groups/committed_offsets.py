@@ -9,13 +9,10 @@ from collections.abc import Iterator, Mapping
 from sys import intern
 from typing import NamedTuple, TypeAlias
 
+from tidelog.types import TopicPartition
+
 Value: TypeAlias = bytes
 """Value of the record; `offset_records.decode_value` decodes it."""
-
-
-class Place(NamedTuple):
-    topic: str
-    partition: int
 
 
 class _Pending(NamedTuple):
@@ -25,10 +22,10 @@ class _Pending(NamedTuple):
     """None if a later commit has replaced it already."""
 
 
-_Transaction: TypeAlias = dict[str, dict[Place, _Pending]]
+_Transaction: TypeAlias = dict[str, dict[TopicPartition, _Pending]]
 """By group."""
 
-NOTHING: Mapping[str, Mapping[int, Value]] = {}
+NO_TOPICS: Mapping[str, Mapping[int, Value]] = {}
 
 
 class CommittedOffsets:
@@ -45,7 +42,7 @@ class CommittedOffsets:
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, Value]]:
         """Offsets by topic and partition."""
-        return self._by_group.get(group_id, NOTHING)
+        return self._by_group.get(group_id, NO_TOPICS)
 
     def get(self, group_id: str, topic: str, partition: int) -> Value | None:
         partitions = self.of_group(group_id).get(topic)
@@ -53,22 +50,22 @@ class CommittedOffsets:
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """True if an open transaction has an offset for the partition."""
-        place = Place(topic, partition)
-        return any(place in pending for _, pending in self._pending_of(group_id))
+        topic_partition = TopicPartition(topic, partition)
+        return any(topic_partition in pending for _, pending in self._pending_of(group_id))
 
     def has_transactions(self, group_id: str) -> bool:
         return group_id in self._producers_by_group
 
-    def pending_places(self, group_id: str) -> set[Place]:
-        return {place for _, pending in self._pending_of(group_id) for place in pending}
+    def pending_partitions(self, group_id: str) -> set[TopicPartition]:
+        return {topic_partition for _, pending in self._pending_of(group_id) for topic_partition in pending}
 
-    def pending_values(self, group_id: str) -> Iterator[tuple[Place, Value]]:
+    def pending_values(self, group_id: str) -> Iterator[tuple[TopicPartition, Value]]:
         for _, pending in self._pending_of(group_id):
-            for place, (_, value) in pending.items():
+            for topic_partition, (_, value) in pending.items():
                 if value is not None:
-                    yield place, value
+                    yield topic_partition, value
 
-    def _pending_of(self, group_id: str) -> Iterator[tuple[int, dict[Place, _Pending]]]:
+    def _pending_of(self, group_id: str) -> Iterator[tuple[int, dict[TopicPartition, _Pending]]]:
         for producer_id in self._producers_by_group.get(group_id, ()):
             yield producer_id, self._transactions[producer_id][group_id]
 
@@ -78,18 +75,18 @@ class CommittedOffsets:
         self._position += 1
         self._store(group_id, topic, partition, value)
         if group_id in self._producers_by_group:
-            self._overrule(group_id, Place(topic, partition), self._position)
+            self._overrule(group_id, TopicPartition(topic, partition), self._position)
 
     def put_pending(self, producer_id: int, group_id: str, topic: str, partition: int, value: Value) -> None:
         self._position += 1
         transaction = self._transactions.setdefault(producer_id, {})
         pending = transaction.setdefault(group_id, {})
-        pending[Place(intern(topic), partition)] = _Pending(self._position, value)
+        pending[TopicPartition(intern(topic), partition)] = _Pending(self._position, value)
         self._producers_by_group.setdefault(group_id, set()).add(producer_id)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Remove the offset and pending ones: a tombstone covers everything before it."""
-        place = Place(topic, partition)
+        topic_partition = TopicPartition(topic, partition)
         topics = self._by_group.get(group_id)
         if topics is not None and topics.get(topic, {}).pop(partition, None) is not None:
             self.count -= 1
@@ -98,17 +95,17 @@ class CommittedOffsets:
             if not topics:
                 del self._by_group[group_id]
         for producer_id, pending in list(self._pending_of(group_id)):
-            if pending.pop(place, None) is not None and not pending:
+            if pending.pop(topic_partition, None) is not None and not pending:
                 self._forget_pending(producer_id, group_id)
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
         for group_id, pending in list(self._transactions.get(producer_id, {}).items()):
             self._forget_pending(producer_id, group_id)
             if is_committed:
-                for place, (position, value) in pending.items():
+                for topic_partition, (position, value) in pending.items():
                     if value is not None:
-                        self._store(group_id, *place, value)
-                        self._overrule(group_id, place, position)
+                        self._store(group_id, *topic_partition, value)
+                        self._overrule(group_id, topic_partition, position)
 
     def _store(self, group_id: str, topic: str, partition: int, value: Value) -> None:
         try:
@@ -119,12 +116,12 @@ class CommittedOffsets:
             self.count += 1
         partitions[partition] = value
 
-    def _overrule(self, group_id: str, place: Place, position: int) -> None:
+    def _overrule(self, group_id: str, topic_partition: TopicPartition, position: int) -> None:
         """Discard pending offsets that were written before this position."""
         for _, pending in self._pending_of(group_id):
-            other = pending.get(place)
+            other = pending.get(topic_partition)
             if other is not None and other.position < position:
-                pending[place] = other._replace(value=None)
+                pending[topic_partition] = other._replace(value=None)
 
     def _forget_pending(self, producer_id: int, group_id: str) -> None:
         transaction = self._transactions[producer_id]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from tidelog.groups.committed_offsets import CommittedOffsets, Place, Value
+from tidelog.groups.committed_offsets import CommittedOffsets, Value
 from tidelog.groups.group import Group, GroupSettings, offsets_retention_ms
 from tidelog.groups.offset_records import decode_value, encode_key, times_of
 from tidelog.groups.statistics import GroupCounts
 from tidelog.replicated.machine import Effects
-from tidelog.types import Uuid
+from tidelog.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Expiry:
             logger.info("offsets expired group=%s offsets=%d left=%d", group_id, len(expired), left)
         return 1 + stored_count
 
-    def _expired(self, group: Group, now_ms: int) -> Iterator[Place]:
+    def _expired(self, group: Group, now_ms: int) -> Iterator[TopicPartition]:
         group_id, retention_ms = group.group_id, offsets_retention_ms(self._settings())
         for topic, partitions in self._committed.of_group(group_id).items():
             if group.is_subscribed_to(topic):
@@ -97,7 +97,7 @@ class Expiry:
                 if _is_expired(group, value, now_ms, retention_ms) and not self._committed.is_pending(
                     group_id, topic, partition
                 ):
-                    yield Place(topic, partition)
+                    yield TopicPartition(topic, partition)
 
     # ---- deleted topics
 
@@ -110,8 +110,8 @@ class Expiry:
         if not found:
             self._deleted_topics.clear()
             return
-        for group_id, place in found:
-            effects.write(encode_key(group_id, place.topic, place.partition), None)
+        for group_id, topic_partition in found:
+            effects.write(encode_key(group_id, topic_partition.topic, topic_partition.partition), None)
         logger.info(
             "deleting offsets of deleted topics topics=%s offsets=%d", ",".join(self._deleted_topics), len(found)
         )
@@ -119,17 +119,17 @@ class Expiry:
             DELETE_OFFSETS_OF_TOPICS, CONTINUE_AFTER_MS if len(found) == MAX_TOMBSTONES else RETRY_AFTER_MS
         )
 
-    def _of_deleted_topics(self) -> Iterator[tuple[str, Place]]:
+    def _of_deleted_topics(self) -> Iterator[tuple[str, TopicPartition]]:
         """Offsets of deleted topics, without those committed to a new topic of the same name."""
         for group_id in self._groups:
             stored = self._committed.of_group(group_id)
             for topic in self._deleted_topics.keys() & stored.keys():
                 for partition, value in stored[topic].items():
                     if self._belongs_to_deleted(topic, value):
-                        yield group_id, Place(topic, partition)
-            for place, value in self._committed.pending_values(group_id):
-                if place.topic in self._deleted_topics and self._belongs_to_deleted(place.topic, value):
-                    yield group_id, place
+                        yield group_id, TopicPartition(topic, partition)
+            for pending, value in self._committed.pending_values(group_id):
+                if pending.topic in self._deleted_topics and self._belongs_to_deleted(pending.topic, value):
+                    yield group_id, pending
 
     def _belongs_to_deleted(self, topic: str, value: Value) -> bool:
         return decode_value(value).is_of(self._deleted_topics[topic])

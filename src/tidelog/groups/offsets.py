@@ -61,7 +61,7 @@ from tidelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from tidelog.replicated.machine import Effects, Producer, Reply, StateRecord
-from tidelog.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
+from tidelog.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -205,10 +205,10 @@ class Offsets:
         self, group_id: str, topic: OffsetFetchRequestTopics, *, require_stable: bool
     ) -> OffsetFetchResponseTopics:
         stored = self.committed.of_group(group_id).get(topic.name, {})
-        must_look = require_stable and self.committed.has_transactions(group_id)
+        may_be_unstable = require_stable and self.committed.has_transactions(group_id)
         partitions = [
             _unstable(index)
-            if must_look and self.committed.is_pending(group_id, topic.name, index)
+            if may_be_unstable and self.committed.is_pending(group_id, topic.name, index)
             else _fetched(index, stored, topic.topic_id)
             for index in topic.partition_indexes
         ]
@@ -244,12 +244,12 @@ class Offsets:
 
     def delete_all(self, group_id: str, effects: Effects) -> None:
         """Delete all offsets of the group, including pending ones."""
-        places = self.committed.pending_places(group_id)
+        found = self.committed.pending_partitions(group_id)
         for topic, partitions in self.committed.of_group(group_id).items():
-            places.update((topic, partition) for partition in partitions)  # type: ignore[misc]
-        for topic, partition in places:
+            found.update(TopicPartition(topic, partition) for partition in partitions)
+        for topic, partition in found:
             effects.write(encode_key(group_id, topic, partition), None)
-        self._counts.deletions += len(places)
+        self._counts.deletions += len(found)
 
     # ---- replay of records
 

@@ -105,8 +105,8 @@ def validate_arguments(data: DataDirectory, requested: PlanOptions, *, detach: b
             )
     reject_taken_ports(plan, [broker_id for broker_id in plan.broker_ids if broker_id not in running])
     supervisor = data.supervisor()
-    is_kept_up = supervisor is not None and supervisor.restart
-    if not detach or (restart and not is_kept_up):
+    has_restarts = supervisor is not None and supervisor.restart
+    if not detach or (restart and not has_restarts):
         data.reject_second_supervisor()
     return plan
 
@@ -155,9 +155,9 @@ def client_lines(data: DataDirectory) -> list[str]:
 
 
 def _start_supervisor(data: DataDirectory) -> None:
-    keeper = start_detached(["-m", SUPERVISOR_MODULE, str(data.root)], data.supervisor_log)
+    started = start_detached(["-m", SUPERVISOR_MODULE, str(data.root)], data.supervisor_log)
     deadline = time.monotonic() + SUPERVISOR_START_S
-    while (found := data.supervisor()) is None or found.identity != keeper:
+    while (found := data.supervisor()) is None or found.identity != started:
         if time.monotonic() > deadline:
             raise CommandError(f"the supervisor process did not start; see its log: {data.supervisor_log}")
         time.sleep(0.01)

@@ -1,4 +1,7 @@
-"""Hanging transactions: a producer holds a partition back, and no coordinator will ever end it (KIP-664)."""
+"""Hanging transactions (KIP-664): open in a partition, and known to no coordinator that would end them.
+
+They hold back the last stable offset, and with it all read-committed consumers.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +17,7 @@ OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 OLD_TRANSACTION_MS = 15 * 60_000
 """transaction.max.timeout.ms: no coordinator lets a transaction live longer. A younger one may just have begun."""
 MAX_CHECKED_PARTITIONS = 50
-"""Of those that hold read_committed back."""
+"""Partitions whose producers are listed; only those with a last stable offset below the high watermark count."""
 
 
 class HangingTransaction(NamedTuple):
@@ -28,7 +31,7 @@ class HangingTransaction(NamedTuple):
 async def find_hanging(
     cluster: Cluster, partitions: Sequence[TopicPartition], now_ms: int, *, timeout_s: float
 ) -> list[HangingTransaction]:
-    """Of the partitions, which must have leaders. Raises an error if brokers do not answer in time."""
+    """Hanging transactions in these partitions, which must have leaders. Raises an error if brokers do not answer."""
     admin = TransactionAdmin(cluster, timeout_s=timeout_s)
     coordinated = {each.producer_id for each in await admin.list_transactions(OPEN_STATES)}
     found = [

@@ -22,9 +22,9 @@ LOGIN_API_KEYS = (17, 36)
 """SaslHandshake and SaslAuthenticate."""
 MAX_CORRELATION_ID = 2**31 - 1
 HTTP_AS_LENGTH = int.from_bytes(b"HTTP", "big")
-TLS_ALERT_AS_LENGTH = 0x1503
-"""First two bytes of the answer to a client that speaks no TLS."""
 """Length of the frame that the answer of an HTTP server seems to announce."""
+TLS_ALERT_START = 0x1503
+"""First two bytes of the answer of a TLS listener to a client that speaks no TLS."""
 
 
 class ConnectionLost(Exception):
@@ -197,7 +197,7 @@ def _explained(reason: str) -> str:
     if isinstance(reason, FrameTooLarge):
         if reason.announced_bytes == HTTP_AS_LENGTH:
             return "an HTTP server answers there, probably the metrics port of a broker"
-        if reason.announced_bytes >> 16 == TLS_ALERT_AS_LENGTH:
+        if reason.announced_bytes >> 16 == TLS_ALERT_START:
             return "a TLS listener answers there; set security.protocol=SSL, or SASL_SSL"
     return reason
 

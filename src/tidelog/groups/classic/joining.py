@@ -194,9 +194,9 @@ class Joining:
     def _join_again(self, group: ClassicGroup, request: JoinGroupRequest, reply: Reply, effects: Effects) -> None:
         member = group.check_member(request.member_id, request.group_instance_id)
         is_unchanged = member.protocols == protocols_of(request)
-        has_to_lead = group.state is GroupState.STABLE and group.members.leader_id == member.member_id
-        if group.state is GroupState.PREPARING_REBALANCE or not is_unchanged or has_to_lead:
-            # A leader that rejoins wants a new assignment, for reasons that its metadata does not show.
+        is_stable_leader = group.state is GroupState.STABLE and group.members.leader_id == member.member_id
+        if group.state is GroupState.PREPARING_REBALANCE or not is_unchanged or is_stable_leader:
+            # A leader that rejoins a stable group wants a new assignment, for reasons that its metadata does not show.
             group.members.update(member, request)
             group.requests.await_join(member, reply, effects)
             self._rebalances.maybe_prepare_rebalance(
