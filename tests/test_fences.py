@@ -134,6 +134,12 @@ def test_a_core_has_no_clock_no_io_and_no_await(core: Path, may_log: bool) -> No
     assert not awaits
 
 
+def test_every_marker_is_read() -> None:
+    markers = re.compile(r"^# Core\b.*$", re.MULTILINE)
+    texts = {_relative(path): markers.findall(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+    assert {file: found for file, found in texts.items() if not all(map(MARKER.fullmatch, found))} == {}
+
+
 def test_the_marker_is_found() -> None:
     cores = {_relative(path) for path, _ in _cores()}
     assert len(cores) >= MIN_CORES

@@ -1,4 +1,6 @@
-"""Text and JSON of `tidelog pipeline list` and `status`. No I/O."""
+"""Text and JSON of `tidelog pipeline list` and `status`."""
+
+# Core: no clock, no I/O, no await.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -1,6 +1,7 @@
 """Client quotas: how long a client must pause because it exceeds its rate (ClientQuotaManager in Kafka)."""
 
-# Core: no clock, no I/O, no await. Times are in seconds of one monotonic clock.
+# Core: no clock, no I/O, no await.
+# Times are in seconds of one monotonic clock.
 
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar

@@ -1,6 +1,7 @@
 """Connection creation rates of the broker, each listener and each address (Kafka: ConnectionQuotas, KIP-612)."""
 
-# Core: no clock, no I/O, no await. Times are in seconds of one monotonic clock.
+# Core: no clock, no I/O, no await.
+# Times are in seconds of one monotonic clock.
 
 from collections.abc import Mapping
 

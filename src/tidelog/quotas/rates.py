@@ -1,6 +1,7 @@
 """Measures of client quotas: rate over sampled windows, and token bucket (Kafka: Rate, TokenBucket)."""
 
-# Core: no clock, no I/O, no await. Times are in seconds of one monotonic clock.
+# Core: no clock, no I/O, no await.
+# Times are in seconds of one monotonic clock.
 
 from collections import deque
 

@@ -1,4 +1,6 @@
-"""Plan of a local cluster: number of brokers, ports, ZooKeeper, default settings. No I/O."""
+"""Plan of a local cluster: number of brokers, ports, ZooKeeper, default settings."""
+
+# Core: no clock, no I/O, no await.
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""View of a cluster for status output. No I/O: answers of brokers in, text and JSON out."""
+"""View of a cluster for status output: answers of brokers in, text and JSON out."""
+
+# Core: no clock, no I/O, no await.
 
 import textwrap
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,6 @@
-"""Reference checks between the parts of a pipeline: views, cycles, watermarks, columns. No I/O."""
+"""Reference checks between the parts of a pipeline: views, cycles, watermarks, columns."""
+
+# Core: no clock, no I/O, no await.
 
 import re
 from collections.abc import Iterable, Mapping

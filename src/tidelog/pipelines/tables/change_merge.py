@@ -1,10 +1,12 @@
-"""Merge of changes into the rows of a table: upserts and deletes by key, and versions of each key. No I/O.
+"""Merge of changes into the rows of a table: upserts and deletes by key, and versions of each key.
 
 The state of a key is a set of events, at most one for each sequence value: rows of the table, remembered deletes, and
 new changes. Of two events with the same sequence the later arrival wins. A table of current rows keeps the last event
 of each key, a history keeps all of them. So the result does not depend on the batches in which changes arrive, and a
 batch that is merged again changes nothing.
 """
+
+# Core: no clock, no I/O, no await.
 
 from collections.abc import Sequence
 from typing import NamedTuple

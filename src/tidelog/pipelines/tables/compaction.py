@@ -1,4 +1,6 @@
-"""Compaction plan of a table: groups of small files to merge. No I/O."""
+"""Compaction plan of a table: groups of small files to merge."""
+
+# Core: no clock, no I/O, no await.
 
 from collections import defaultdict
 from collections.abc import Iterable
