@@ -62,7 +62,7 @@ CASES: list[tuple[str, Failure]] = [
     ),
     (
         task_failing_with("tidelog.spark.errors.BrokersUnavailable: no broker answers at localhost:9"),
-        Failure("no broker answers at localhost:9", passes=True),
+        Failure("no broker answers at localhost:9", is_transient=True),
     ),
     (
         task_failing_with("tidelog.spark.errors.UnknownTopic: topic 'ordres' does not exist"),
@@ -74,11 +74,11 @@ CASES: list[tuple[str, Failure]] = [
     ),
     (
         task_failing_with("tidelog.errors.NotLeaderOrFollower: orders-0 has moved"),
-        Failure("orders-0 has moved", passes=True),
+        Failure("orders-0 has moved", is_transient=True),
     ),
     (
         task_failing_with("tidelog.client.network.retries.GaveUp: the last error was x"),
-        Failure("the last error was x", passes=True),
+        Failure("the last error was x", is_transient=True),
     ),
     (task_failing_with("tidelog.no.such.module.Error: something"), Failure("something")),
     (
@@ -86,7 +86,7 @@ CASES: list[tuple[str, Failure]] = [
         " [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source performs latestOffset:"
         " tidelog.spark.errors.BrokersUnavailable: no broker answers at localhost:9\n SQLSTATE: 38000 SQLSTATE: XXKST"
         + PLAN,
-        Failure("no broker answers at localhost:9", passes=True),
+        Failure("no broker answers at localhost:9", is_transient=True),
     ),
     (
         "[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source reader:"
@@ -95,16 +95,16 @@ CASES: list[tuple[str, Failure]] = [
     ),
     (
         task_failing_with("ConnectionRefusedError: [Errno 111] Connect call failed"),
-        Failure("a connection was lost: [Errno 111] Connect call failed", passes=True),
+        Failure("a connection was lost: [Errno 111] Connect call failed", is_transient=True),
     ),
     (IN_A_TASK, Failure("ZeroDivisionError: division by zero (/home/me/steps.py, line 12, in price)")),
     (
         "Job aborted due to stage failure: Task 1 in stage 2.0 failed 4 times: ExecutorLostFailure (executor 1 exited)",
-        Failure("a Spark executor was lost", passes=True),
+        Failure("a Spark executor was lost", is_transient=True),
     ),
     (
         "Python worker exited unexpectedly (crashed): EOFException",
-        Failure("a Python worker of Spark exited", passes=True),
+        Failure("a Python worker of Spark exited", is_transient=True),
     ),
     (
         ANALYSIS,
@@ -209,7 +209,7 @@ FRAMES = "\n\tat org.apache.spark.sql.execution.python.streaming.PythonStreaming
 def test_causes_say_what_the_message_does_not(message: str, trace: str, sentence: str) -> None:
     explained = with_causes(NO_REASON.format(message), trace + FRAMES)
     assert "scala" not in explained
-    assert failure_of(explained) == Failure(sentence, passes=True)
+    assert failure_of(explained) == Failure(sentence, is_transient=True)
 
 
 def test_what_fails_after_java_is_gone_is_not_the_reason() -> None:
@@ -220,12 +220,12 @@ def test_what_fails_after_java_is_gone_is_not_the_reason() -> None:
 
 def test_a_full_disk_does_not_pass() -> None:
     full = "java.io.IOException: No space left on device"
-    assert not failure_of(with_causes(NO_REASON.format("No space left on device"), full)).passes
+    assert not failure_of(with_causes(NO_REASON.format("No space left on device"), full)).is_transient
 
 
 def test_a_step_that_could_not_be_set_up_may_be_tried_again_if_the_reason_passes() -> None:
-    assert step_failure("source orders", "Python worker exited unexpectedly (crashed)").passes
-    assert not step_failure("step priced", ANALYSIS).passes
+    assert step_failure("source orders", "Python worker exited unexpectedly (crashed)").is_transient
+    assert not step_failure("step priced", ANALYSIS).is_transient
 
 
 def test_a_sentence_has_an_end() -> None:

@@ -368,7 +368,7 @@ def test_a_start_that_fails_for_a_passing_reason_is_tried_again(tmp_path: Path) 
 
 @pytest.mark.usefixtures("without_pauses")
 def test_planning_that_fails_for_a_passing_reason_is_tried_again(tmp_path: Path) -> None:
-    failures = [StepFailed("source a: a Python worker of Spark exited", passes=True)]
+    failures = [StepFailed("source a: a Python worker of Spark exited", is_transient=True)]
 
     class FailsToPlan(SupervisedRunner):
         def _planned(self) -> list[PlannedQuery]:

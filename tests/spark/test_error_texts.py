@@ -88,7 +88,7 @@ def test_brokers_that_are_away_from_a_task_are_still_a_reason_that_passes(reader
     with pytest.raises(Exception, match=NO_BROKER) as raised:
         written(reader, **{"kafka.bootstrap.servers": NO_BROKER, "kafka.max.block.ms": "300"})
     assert "Traceback" not in str(raised.value)
-    assert failure_of(str(raised.value)).passes
+    assert failure_of(str(raised.value)).is_transient
 
 
 @pytest.mark.spark

@@ -52,7 +52,7 @@ def choose_cluster(
     if bootstrap is not None:
         if not bootstrap.strip():
             raise NoCluster(f"{option} is empty; expected HOST:PORT, or leave it out")
-        return ClusterChoice(bootstrap, option, _another(f"{option} HOST:PORT"))
+        return ClusterChoice(bootstrap, option, _how_to_choose(f"{option} HOST:PORT"))
     if profile is not None:
         return _of_profile(profile, environment)
     if command_config is not None and (named := _of_file(command_config)) is not None:
@@ -62,7 +62,7 @@ def choose_cluster(
     if (found := environment.get(BOOTSTRAP_VARIABLE)) is not None:
         if not found.strip():
             raise NoCluster(f"{BOOTSTRAP_VARIABLE} is empty; set it to HOST:PORT, or unset it")
-        return ClusterChoice(found, BOOTSTRAP_VARIABLE, _another(f"{BOOTSTRAP_VARIABLE}=HOST:PORT"))
+        return ClusterChoice(found, BOOTSTRAP_VARIABLE, _how_to_choose(f"{BOOTSTRAP_VARIABLE}=HOST:PORT"))
     file = environment.get(CLIENT_CONFIG_VARIABLE)
     return (file and _of_file(file)) or _of_data_directory(environment, option)
 
@@ -81,7 +81,7 @@ def _of_file(path: str) -> ClusterChoice | None:
     return ClusterChoice(found, origin, f"{origin} names this cluster", path)
 
 
-def _another(form: str) -> str:
+def _how_to_choose(form: str) -> str:
     return f"start a cluster with `tidelog up`, or give the address of yours with {form}"
 
 
@@ -114,7 +114,7 @@ def _of_data_directory(environment: Mapping[str, str], option: str) -> ClusterCh
         ports = range(int(plan["port"]), int(plan["port"]) + int(plan["brokers"]))
     except (FileNotFoundError, NotADirectoryError):
         raise NoCluster(
-            f"no cluster is named, and there is none in {directory}; {_another(f'{option} HOST:PORT')}"
+            f"no cluster is named, and there is none in {directory}; {_how_to_choose(f'{option} HOST:PORT')}"
         ) from None
     except OSError as error:
         raise NoCluster(f"cannot read {file}: {error.strerror}; give an address with {option} HOST:PORT") from None

@@ -101,24 +101,24 @@ class ServerLogin:
         if self.state in (LoginState.TOKENS, LoginState.TOKENS_AGAIN):  # as in Kafka, answered before the login fails
             self.state = LoginState.FAILED
             return HandshakeAnswer(IllegalSaslState.code)
-        is_again = self.is_logged_in
-        if is_again and not self._may_reauthenticate(now_ms):
+        is_reauthentication = self.is_logged_in
+        if is_reauthentication and not self._may_reauthenticate(now_ms):
             return HandshakeAnswer(IllegalSaslState.code)
         enabled = tuple(self._mechanisms)
         if mechanism not in self._mechanisms:
             self.state = LoginState.FAILED
             return HandshakeAnswer(UnsupportedSaslMechanism.code, enabled)
-        if is_again and mechanism != self.mechanism:
+        if is_reauthentication and mechanism != self.mechanism:
             self._refusal_of_mechanism = (
                 f"SASL mechanism '{mechanism}' requested by client is not supported for re-authentication of mechanism"
                 f" '{self.mechanism}'"
             )
-        if is_again:
+        if is_reauthentication:
             self._reauthenticated_at_ms = now_ms
         else:
             self.mechanism = mechanism
         self._exchange = self._mechanisms[mechanism].begin()
-        if is_again:
+        if is_reauthentication:
             self.state = LoginState.TOKENS_AGAIN
         else:
             self.state = LoginState.RAW_TOKENS if version == RAW_TOKENS_VERSION else LoginState.TOKENS

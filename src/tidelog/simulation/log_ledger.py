@@ -16,7 +16,9 @@ from tidelog.simulation.log_watch import BatchFacts
 from tidelog.types import Buffer
 
 
-class _Place(NamedTuple):
+class _RecordedBatch(NamedTuple):
+    """A batch that some replica holds, by base offset and leader epoch."""
+
     crc: int
     end_offset: int
     before: BatchFacts | None
@@ -60,7 +62,7 @@ class Ledger:
         """Broker that appended as leader, by leader epoch (I6)."""
         self.deleted_offset = 0
         """Highest log start offset of any replica."""
-        self._places: dict[tuple[int, int], _Place] = {}
+        self._recorded: dict[tuple[int, int], _RecordedBatch] = {}
         self._committed: dict[int, BatchFacts] = {}
         self._records: dict[tuple[int, int], int] = {}
         """For compacted topics, whose batches are rewritten: hash of key and value by offset and epoch."""
@@ -78,9 +80,9 @@ class Ledger:
 
     def _match(self, batch: BatchFacts, before: BatchFacts | None) -> Iterator[str]:
         key = batch.base_offset, batch.leader_epoch
-        recorded = self._places.get(key)
+        recorded = self._recorded.get(key)
         if recorded is None or (recorded.before is None and before is not None and recorded.crc == batch.crc):
-            self._places[key] = _Place(batch.crc, batch.end_offset, before)
+            self._recorded[key] = _RecordedBatch(batch.crc, batch.end_offset, before)
         elif (recorded.crc, recorded.end_offset) != (batch.crc, batch.end_offset):
             yield f"two batches are at {key} (offset, epoch)"
         elif before is not None and recorded.before is not None and before != recorded.before:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tidelog.simulation import chaos, exactly_once
 from tidelog.simulation.chaos import Verdict
+from tidelog.terminal.quantities import duration_text
 
 AHEAD = 4
 """Seeds queued per process while it runs another one."""
@@ -74,7 +75,7 @@ class Progress:
         left_s = (self._seeds - self._done) / max(seeds_per_s, 1e-9)
         return (
             f"{self._done} of {self._seeds} seeds ({self._done * 100 // self._seeds} %), {self._violated} violated,"
-            f" {seeds_per_s:.2f} seeds/s, {_duration_text(left_s)} left"
+            f" {seeds_per_s:.2f} seeds/s, {duration_text(left_s)} left"
         )
 
     @property
@@ -117,11 +118,6 @@ def run_one(seed: int, is_exactly_once: bool) -> Finding:
     except Exception as error:  # noqa: BLE001 - a failed seed must not stop the others
         verdict = Verdict(seed, [f"the run failed: {error!r}"])
     return Finding(seed, verdict.violations, len(verdict.applied), verdict.simulated_s, time.process_time() - began)
-
-
-def _duration_text(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _initialize_process() -> None:

@@ -32,7 +32,8 @@ from tidelog.types import BrokerId
 
 LOOPBACK = "127.0.0.1"
 MEMORY_DIRECTORY = "/broker"
-KNOWN_TO_ALL_S = 10.0
+MUTUAL_METADATA_TIMEOUT_S = 10.0
+"""Time for all running brokers to see each other in their metadata."""
 MAX_REPLICAS = 3
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Machine:
     is_paused: bool = False
 
     def set_disk_delay(self, delay_s: float) -> None:
-        """Of this broker and of those that start later on this host."""
+        """Delay the disk of this broker, and of those that start later on this host."""
         self.disk_delay_s = delay_s
         if self.network is not None and self.workers is not None:
             self.network.disk_delay_s = self.workers.delay_s = delay_s
@@ -131,7 +132,7 @@ class Machines:
         running = [machine.broker for machine in self.machines.values() if machine.broker is not None]
         expected = {broker.broker_id for broker in running}
         for broker in running:
-            await broker.cluster.wait_until(lambda image: expected <= image.brokers.keys(), KNOWN_TO_ALL_S)
+            await broker.cluster.wait_until(lambda image: expected <= image.brokers.keys(), MUTUAL_METADATA_TIMEOUT_S)
 
     async def _start(self, machine: Machine) -> None:
         settings = self._broker_settings(machine)

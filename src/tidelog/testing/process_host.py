@@ -54,7 +54,7 @@ class ProcessHost:
         theirs.close()
         their_questions.close()
         threading.Thread(target=self._answer_questions, args=[questions], name="tidelog-testing", daemon=True).start()
-        self.call("", *self._arguments)
+        self.call("", *self._arguments)  # the first call starts the cluster, and needs no name
 
     def call(self, name: str, *arguments: Any, **named: Any) -> Any:
         named = {key: self._kept_here(value) for key, value in named.items()}

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tidelog.client.network.broker_request_queue import BrokerRequestQueue, Links, close_queues
 from tidelog.client.network.connection import ConnectionLost
@@ -18,6 +18,7 @@ from tidelog.config.coordinators import CoordinatorSettings
 from tidelog.errors import (
     ERRORS_BY_CODE,
     NO_ERROR,
+    ClusterAuthorizationFailed,
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -51,7 +52,6 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 FIRST_RETRY_S = 0.002
 MAX_TRANSACTIONS_PER_REQUEST = 1000
-CLUSTER_AUTHORIZATION_FAILED = 31
 
 RETRIABLE = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator, OperationNotAttempted)
 
@@ -68,7 +68,10 @@ class Verification(NamedTuple):
     adds: bool
 
 
-_PendingVerifications = dict[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]
+_Waiting: TypeAlias = dict[TopicPartition, list[Deferred[Verdict]]]
+"""Verdicts of one transaction that are awaited, by partition."""
+_PendingVerifications: TypeAlias = dict[Verification, _Waiting]
+_VerificationQueue: TypeAlias = BrokerRequestQueue[Verification, _Waiting]
 
 
 class TransactionVerifier:
@@ -85,9 +88,7 @@ class TransactionVerifier:
         self._clock = clock
         self._image = image
         self._settings = settings
-        self._queues: dict[
-            BrokerId, BrokerRequestQueue[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]
-        ] = {}
+        self._queues: dict[BrokerId, _VerificationQueue] = {}
         self._guarded: dict[tuple[VerificationGuard, Verification], list[Deferred[Verdict]]] = {}
         self._tasks = SideTasks(_on_failure)
         self._is_closed = False
@@ -165,9 +166,7 @@ class TransactionVerifier:
             return NO_BROKER
         return topic.partitions[partition_for(coordinator_key(transactional_id), len(topic.partitions))].leader
 
-    def _queue_to(
-        self, coordinator: BrokerId
-    ) -> BrokerRequestQueue[Verification, dict[TopicPartition, list[Deferred[Verdict]]]]:
+    def _queue_to(self, coordinator: BrokerId) -> _VerificationQueue:
         queue = self._queues.get(coordinator)
         if queue is None:
             queue = self._queues[coordinator] = BrokerRequestQueue(
@@ -197,8 +196,8 @@ class TransactionVerifier:
     def _on_response(self, pending: _PendingVerifications, response: AddPartitionsToTxnResponse) -> None:
         if response.error_code != NO_ERROR:
             # A client cannot repair a missing authorisation of this broker: it gets an error of its transaction.
-            code = InvalidTxnState.code if response.error_code == CLUSTER_AUTHORIZATION_FAILED else response.error_code
-            self._complete_all(pending, _error(code))
+            is_unauthorized = response.error_code == ClusterAuthorizationFailed.code
+            self._complete_all(pending, _error(InvalidTxnState.code if is_unauthorized else response.error_code))
             return
         results = {result.transactional_id: result for result in response.results_by_transaction}
         for verification, partitions in pending.items():

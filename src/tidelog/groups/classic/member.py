@@ -14,6 +14,7 @@ from tidelog.replicated.machine import Reply
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 PREFIX_OF_ALL_VERSIONS = 0
+"""Version of the subscription with which those of all later versions begin."""
 
 
 def topics_of(metadata: Iterable[bytes]) -> frozenset[str] | None:

@@ -11,8 +11,8 @@ from tidelog.protocol.structs import Response
 from tidelog.replicated.machine import Effects, Reply
 
 
-class _SyncWhileMember:
-    """Reply to a SyncGroup that may fail before its response is committed."""
+class _SyncReply:
+    """Reply to a SyncGroup that waits for a commit. It sends nothing if the request has failed by then."""
 
     __slots__ = ("_member", "_reply")
 
@@ -54,10 +54,12 @@ class PendingRequests:
         member.sync_reply = reply
 
     def answer_sync(self, member: ClassicMember, response: SyncGroupResponse, effects: Effects) -> None:
-        """When the assignment is committed, unless the request has failed by then: the member may have been removed, or
-        the group rebalances, and its partitions may be somebody else's."""
+        """Answer when the assignment is committed, unless the request has failed by then.
+
+        Then the member was removed or the group rebalances, and its partitions may belong to another member.
+        """
         assert member.sync_reply is not None
-        effects.answer(_SyncWhileMember(member, member.sync_reply), response)
+        effects.answer(_SyncReply(member, member.sync_reply), response)
 
     def fail_sync(self, member: ClassicMember, error: KafkaError, effects: Effects) -> None:
         reply, member.sync_reply = member.sync_reply, None

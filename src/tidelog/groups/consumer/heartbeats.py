@@ -44,7 +44,7 @@ class Heartbeats:
     def _is_idle(
         self, group: ConsumerGroup, member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller
     ) -> bool:
-        """Whether the member only says that it lives, and has nothing to get: nearly all heartbeats are such."""
+        """Whether nothing has changed for the member or the coordinator, as in nearly all heartbeats."""
         return (
             JOIN_EPOCH < request.member_epoch == member.epoch == group.epoch == group.assignment_epoch
             and member.state is MemberState.STABLE

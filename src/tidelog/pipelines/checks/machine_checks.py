@@ -82,7 +82,8 @@ def check_spark(diagnostics: Diagnostics) -> None:
         diagnostics.report((), problem)
 
 
-def check_place(pipeline: AnyPipeline, diagnostics: Diagnostics, state_directory: str) -> None:
+def check_directories(pipeline: AnyPipeline, diagnostics: Diagnostics, state_directory: str) -> None:
+    """Whether state directory and checkpoint can be written."""
     state = PipelineState(state_directory, pipeline.name)
     _check_writable(diagnostics, (), "state directory", str(state.directory))
     if pipeline.checkpoint is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.pipelines.checks.cluster_checks import AskCluster, ask_cluster, check_topics
-from tidelog.pipelines.checks.machine_checks import MachineChecks, check_place, check_spark
+from tidelog.pipelines.checks.machine_checks import MachineChecks, check_directories, check_spark
 from tidelog.pipelines.checks.reference_checks import check_references
 from tidelog.pipelines.checks.registry_copies import for_check
 from tidelog.pipelines.checks.spark_checks import AskSpark
@@ -68,7 +68,7 @@ def _check_environment(draft: Draft, state_directory: str, ask: AskCluster | Non
     whole = _without_broken(draft)
     checks = MachineChecks(whole, diagnostics, draft.step_positions)
     checks.check()
-    check_place(pipeline, diagnostics, state_directory)
+    check_directories(pipeline, diagnostics, state_directory)
     if ask is not None:
         check_topics(pipeline, diagnostics, ask)
 
@@ -88,6 +88,6 @@ def _without_broken(draft: Draft) -> Pipeline:
 def _check_module(pipeline: ModulePipeline, state_directory: str) -> Checked:
     diagnostics = Diagnostics(Lines(""))
     check_spark(diagnostics)
-    check_place(pipeline, diagnostics, state_directory)
+    check_directories(pipeline, diagnostics, state_directory)
     findings = [found._replace(line=None) for found in diagnostics.in_order()]
     return Checked(None if findings else pipeline, findings)

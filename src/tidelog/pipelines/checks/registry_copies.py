@@ -9,7 +9,7 @@ COPIES = "schemas"
 
 
 def for_check(pipeline: Pipeline, state_directory: str, is_offline: bool) -> Pipeline:
-    """The saved schemas are in the registry's `copy`, by default in the state directory of the pipeline."""
+    """The pipeline as it is checked. A registry saves schemas in its `copy`, by default in the state directory."""
     use = RegistryUse.OFFLINE if is_offline else RegistryUse.CHECK
     default = str(Path(state_directory, pipeline.name, COPIES))
 

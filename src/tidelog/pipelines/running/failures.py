@@ -33,7 +33,7 @@ BAD_RECORD = "bad record: "
 @dataclass(frozen=True, slots=True)
 class Failure:
     sentence: str
-    passes: bool = False
+    is_transient: bool = False
 
 
 class PipelineFailed(Exception):
@@ -43,9 +43,9 @@ class PipelineFailed(Exception):
 class StepFailed(PipelineFailed):
     """A source, step or sink could not be set up."""
 
-    def __init__(self, sentence: str, *, passes: bool = False) -> None:
+    def __init__(self, sentence: str, *, is_transient: bool = False) -> None:
         super().__init__(sentence)
-        self.passes = passes
+        self.is_transient = is_transient
 
 
 def failure_of(text: str) -> Failure:
@@ -54,7 +54,7 @@ def failure_of(text: str) -> Failure:
     for explain in EXPLANATIONS:
         failure = explain(message)
         if failure is not None:
-            return Failure(_shortened(failure.sentence), failure.passes)
+            return Failure(_shortened(failure.sentence), failure.is_transient)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return Failure(_shortened(_without_class(lines[0]) if lines else "Spark gave no reason"))
 
@@ -71,7 +71,7 @@ def failure_of_exception(error: BaseException) -> Failure:
 
 def step_failure(step: str, text: str) -> StepFailed:
     failure = failure_of(text)
-    return StepFailed(f"{step}: {failure.sentence}", passes=failure.passes)
+    return StepFailed(f"{step}: {failure.sentence}", is_transient=failure.is_transient)
 
 
 def with_causes(message: str, trace: str) -> str:
@@ -140,7 +140,7 @@ EXECUTOR_TROUBLE = (
 def _executor_trouble(text: str) -> Failure | None:
     for pattern, sentence in EXECUTOR_TROUBLE:
         if pattern.search(text):
-            return Failure(sentence, passes=True)
+            return Failure(sentence, is_transient=True)
     return None
 
 
@@ -158,9 +158,9 @@ JAVA_CONNECTION = re.compile(
 def _connection(text: str) -> Failure | None:
     found = PYTHON_CONNECTION.findall(text)
     if found:
-        return Failure(f"a connection was lost: {found[-1][1] or found[-1][0]}", passes=True)
+        return Failure(f"a connection was lost: {found[-1][1] or found[-1][0]}", is_transient=True)
     java = JAVA_CONNECTION.search(text)
-    return Failure(f"a connection was lost: {java[1] or 'a Spark process exited'}", passes=True) if java else None
+    return Failure(f"a connection was lost: {java[1] or 'a Spark process exited'}", is_transient=True) if java else None
 
 
 TRACEBACK = "Traceback (most recent call last):"

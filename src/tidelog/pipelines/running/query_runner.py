@@ -152,7 +152,7 @@ class Runner:
             try:
                 return self._planned()
             except StepFailed as failed:
-                pause_s = restarts.on_failure() if failed.passes else None
+                pause_s = restarts.on_failure() if failed.is_transient else None
                 if pause_s is None:
                     raise
                 logger.exception("pipeline did not start")
@@ -257,13 +257,13 @@ class Runner:
         try:
             with_step_named(f"{run.meter.kind} {run.name}", run.start)
         except StepFailed as failed:
-            if not failed.passes:
+            if not failed.is_transient:
                 raise
             logger.exception("query did not start query=%s", run.name)
-            self._on_failure(run, Failure(str(failed).partition(": ")[2], passes=True))
+            self._on_failure(run, Failure(str(failed).partition(": ")[2], is_transient=True))
 
     def _on_failure(self, run: "QueryRun", failure: Failure) -> None:
-        pause_s = run.restarts.on_failure() if failure.passes else None
+        pause_s = run.restarts.on_failure() if failure.is_transient else None
         if pause_s is None:
             run.meter.state = QueryState.FAILED
             raise PipelineFailed(f"{run.name}: {failure.sentence}")
