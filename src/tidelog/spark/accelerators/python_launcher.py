@@ -4,7 +4,7 @@ Spark puts a zip archive of PySpark's sources first on the path of its Python pr
 processes cannot cache what they compile: a second of work each, for four processes before the first row and one for
 every streaming query. The installed package is the same, and compiled.
 
-A process without a limit of its memory is forked from one that has imported what it needs, if there is such a one
+A process without a memory limit is forked from one that has imported what it needs, if there is one
 (`warm_python.py`). A limit would count what was imported.
 """
 

@@ -11,8 +11,8 @@ from tidelog.spark.options.values import (
     duration,
     milliseconds,
     non_empty_text,
+    offset_bound,
     pattern,
-    place,
     time,
     times,
     timestamp_strategy,
@@ -75,7 +75,7 @@ OPTIONS = (
     Option(
         "startingOffsets",
         READ,
-        place,
+        offset_bound,
         f"`earliest`, `latest` (streams), {_OFFSETS_JSON}",
         "`earliest` (batch), `latest` (stream)",
         f"Start of the query; for a stream only if it has no checkpoint yet. {_NAME_ALL}; -2 means earliest, -1 means "
@@ -109,7 +109,7 @@ OPTIONS = (
     Option(
         "endingOffsets",
         (Query.BATCH,),
-        place,
+        offset_bound,
         f"`latest`, {_OFFSETS_JSON}",
         "`latest`",
         f"End of the query, exclusive. {_NAME_ALL}; -1 means latest.",

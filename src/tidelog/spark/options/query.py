@@ -15,8 +15,8 @@ from tidelog.spark.options.values import (
     AtOffsets,
     AtTimes,
     Edge,
+    OffsetBound,
     OptionError,
-    Place,
     Subscription,
     TimestampStrategy,
     parsed,
@@ -42,8 +42,8 @@ DRIVER_READ_ROWS = 20_000
 class ReadOptions:
     bootstrap: str
     subscription: Subscription
-    starting: Place = Edge.EARLIEST
-    ending: Place = Edge.LATEST
+    starting: OffsetBound = Edge.EARLIEST
+    ending: OffsetBound = Edge.LATEST
     """End of a batch query; a stream has none."""
     timestamp_strategy: TimestampStrategy = TimestampStrategy.ERROR
     fail_on_data_loss: bool = True
@@ -101,8 +101,8 @@ def _read_options(given: ParsedOptions, *, is_stream: bool) -> ReadOptions:
     found = ReadOptions(
         bootstrap=_bootstrap(given),
         subscription=_subscription(given),
-        starting=_place(given, "starting", Edge.LATEST if is_stream else Edge.EARLIEST),
-        ending=_place(given, "ending", Edge.LATEST),
+        starting=_offset_bound(given, "starting", Edge.LATEST if is_stream else Edge.EARLIEST),
+        ending=_offset_bound(given, "ending", Edge.LATEST),
         timestamp_strategy=given.get("startingOffsetsByTimestampStrategy", TimestampStrategy.ERROR),
         fail_on_data_loss=given.get("failOnDataLoss", True),
         include_headers=given.get("includeHeaders", False),
@@ -190,10 +190,10 @@ def _subscription(given: ParsedOptions) -> Subscription:
     return found
 
 
-def _place(given: ParsedOptions, side: str, default: Edge) -> Place:
+def _offset_bound(given: ParsedOptions, side: str, default: Edge) -> OffsetBound:
     """Value of the first option present, in Spark's order of precedence."""
     names = given.given(f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
-    found: Place = given.get(names[0]) if names else default
+    found: OffsetBound = given.get(names[0]) if names else default
     return found
 
 
@@ -210,7 +210,7 @@ def _reading_client(given: ParsedOptions) -> ClientSettings:
     return client_settings(given.kafka, Side.READ, **{name: value for name, value in own.items() if value is not None})
 
 
-def _check_batch(starting: Place, ending: Place) -> None:
+def _check_batch(starting: OffsetBound, ending: OffsetBound) -> None:
     if starting is Edge.LATEST:
         raise OptionError("Option 'startingOffsets' cannot be latest in a batch query: there is nothing to read")
     if ending is Edge.EARLIEST:
@@ -226,8 +226,8 @@ def _check_batch(starting: Place, ending: Place) -> None:
             _check_order("OffsetsByTimestamp", first, last)
 
 
-def _check_without(place: AtOffsets, edge: int, name: str, what: str) -> None:
-    found = [key for key, offset in place.offsets.items() if offset == edge]
+def _check_without(bound: AtOffsets, edge: int, name: str, what: str) -> None:
+    found = [key for key, offset in bound.offsets.items() if offset == edge]
     if found:
         raise OptionError(f"Option '{name}' cannot be {what}: it is {edge} for {partitions_text(found)}")
 

@@ -70,7 +70,7 @@ class AtTimes:
     timestamps_ms: Offsets
 
 
-Place: TypeAlias = Edge | AtOffsets | AtTime | AtTimes
+OffsetBound: TypeAlias = Edge | AtOffsets | AtTime | AtTimes
 """Start or end of reading."""
 
 
@@ -167,7 +167,7 @@ def assignment(text: str) -> Assign:
     return Assign(partitions)
 
 
-def place(text: str) -> Place:
+def offset_bound(text: str) -> OffsetBound:
     """`earliest`, `latest`, or offsets as JSON."""
     stripped = text.strip()
     if stripped.lower() in tuple(Edge):

@@ -32,7 +32,7 @@ BAD_TIMESTAMP: Final = -8
 BAD_RECORD_COUNT: Final = -9
 BAD_BATCH_END: Final = -10
 BAD_BOUNDS: Final = -11
-"""Error codes of a scan, in place of a position; `malformed.WHY` has the texts."""
+"""Error codes of a scan, in place of a position; `error_codes.WHY` has the texts."""
 
 BATCH_START, BATCH_END, RECORD_COUNT, BASE_OFFSET, LAST_OFFSET_DELTA, BASE_TIMESTAMP, MAX_TIMESTAMP, LOG_APPEND_TIME = (
     range(8)

@@ -53,8 +53,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 _MANY_PARTITIONS = 1 << 16
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """One object writes, commits and aborts: Spark keeps it in the state in which it was sent to the tasks."""
+class _TransactionalWriter:
+    """Opens the transaction when Spark sends the writer to the tasks."""
 
     def __init__(self, options: WriteOptions, schema: "StructType") -> None:
         check_columns(schema, options)
@@ -63,8 +63,20 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __getstate__(self) -> dict[str, object]:
         if self._options.uses_transactions and self._transaction is None:
-            self._transaction = _transaction_or_error(self._options, _name_of_job)
+            self._transaction = _transaction_or_error(self._options, self._query_name)
         return self.__dict__.copy()
+
+    @staticmethod
+    def _query_name(options: WriteOptions) -> QueryName:
+        raise NotImplementedError
+
+
+class BatchWriter(_TransactionalWriter, DataSourceArrowWriter):
+    """One object writes, commits and aborts: Spark keeps it in the state in which it was sent to the tasks."""
+
+    @staticmethod
+    def _query_name(options: WriteOptions) -> QueryName:
+        return QueryName(options.transactional_id or f"spark-job-{uuid4()}")
 
     @only_the_sentence()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
@@ -85,21 +97,13 @@ class BatchWriter(DataSourceArrowWriter):
         _log_written("batch aborted", messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_TransactionalWriter, DataSourceStreamArrowWriter):
     """Spark makes two per micro-batch: one is sent to the tasks, the other only gets their commit messages.
 
     Fencing of earlier runs happens in `__getstate__`: the second writer must not do it, and is never sent.
     """
 
-    def __init__(self, options: WriteOptions, schema: "StructType") -> None:
-        check_columns(schema, options)
-        self._options = options
-        self._transaction: WriteTransaction | FailedTransaction | None = None
-
-    def __getstate__(self) -> dict[str, object]:
-        if self._options.uses_transactions and self._transaction is None:
-            self._transaction = _transaction_or_error(self._options, stream_name)
-        return self.__dict__.copy()
+    _query_name = staticmethod(stream_name)
 
     @only_the_sentence()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
@@ -147,10 +151,6 @@ def _log_written(what: str, messages: Sequence[WriterCommitMessage | None]) -> N
     for message in written(messages):
         total.update(message.record_counts)
     logger.info("%s records=%d partitions=%d", what, total.total(), len(total))
-
-
-def _name_of_job(options: WriteOptions) -> QueryName:
-    return QueryName(options.transactional_id or f"spark-job-{uuid4()}")
 
 
 def _transaction(options: WriteOptions, name: Callable[[WriteOptions], QueryName]) -> WriteTransaction | None:

@@ -8,7 +8,7 @@ from tidelog.client.routing.cluster import Cluster
 from tidelog.spark.errors import DataLost, NoRecordAfterTime
 from tidelog.spark.offset_json import EARLIEST, LATEST, Offsets, partitions_text
 from tidelog.spark.options.query import ReadOptions
-from tidelog.spark.options.values import AtOffsets, AtTime, AtTimes, Edge, OptionError, Place, TimestampStrategy
+from tidelog.spark.options.values import AtOffsets, AtTime, AtTimes, Edge, OffsetBound, OptionError, TimestampStrategy
 from tidelog.spark.source.batch_planning import OffsetRange, ranges_between, split
 from tidelog.spark.source.cluster_queries import Topics, earliest, latest, log_ends, offsets_at, resolve
 from tidelog.spark.source.record_filter import RecordFilter, starting_at
@@ -59,9 +59,9 @@ async def ending_offsets(cluster: Cluster, options: ReadOptions, topics: Topics)
     return found | await offsets_at(cluster, options, dict.fromkeys(without_match, END))
 
 
-async def _find(cluster: Cluster, options: ReadOptions, topics: Topics, place: Place, name: str) -> Offsets:
+async def _find(cluster: Cluster, options: ReadOptions, topics: Topics, bound: OffsetBound, name: str) -> Offsets:
     """-1 if a partition has no record at or after the timestamp."""
-    match place:
+    match bound:
         case Edge.EARLIEST:
             return await earliest(cluster, topics, options)
         case Edge.LATEST:
@@ -110,9 +110,9 @@ def _check_names_all(name: str, given: Iterable[TopicPartition], partitions: Ite
         raise OptionError(f"Option {name} has partitions that are not read: {partitions_text(unknown)}")
 
 
-def _name(side: str, place: Place) -> str:
+def _name(side: str, bound: OffsetBound) -> str:
     """The option name in quotes."""
-    match place:
+    match bound:
         case AtTime():
             return f"'{side}Timestamp'"
         case AtTimes():

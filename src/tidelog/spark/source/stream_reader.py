@@ -27,7 +27,7 @@ class StreamReader(PlannedReader, SupportsTriggerAvailableNow):
         """
         if self.can_hand_over and self._options.driver_read_rows > 0:
             self._decoder.start()
-        return ReadAllAvailable() if self._options.limits == Limits() else ReadMaxRows(_most(self._options.limits))
+        return ReadAllAvailable() if self._options.limits == Limits() else ReadMaxRows(_max_rows(self._options.limits))
 
     @only_the_sentence()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -43,5 +43,5 @@ class StreamReader(PlannedReader, SupportsTriggerAvailableNow):
         return self._planner.latest_seen()
 
 
-def _most(limits: Limits) -> int:
+def _max_rows(limits: Limits) -> int:
     return limits.max_offsets if limits.max_offsets is not None else 2**63 - 1

@@ -38,7 +38,7 @@ class UnlimitedReader(PlannedReader):
         return client_thread.run(self._planner.next_end(start, Limits(), time.monotonic()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """When a query continues from its checkpoint, Spark first asks for those from its last position to there."""
+        """Also remembers the position. A query that continues from a checkpoint first asks for its last micro-batch."""
         planned = super().partitions(start, end)
         self._position = end
         return planned
