@@ -85,7 +85,7 @@ def test_patterns_choose_topics_but_not_internal_ones() -> None:
 def test_filter_by_key_value_and_time() -> None:
     found = ConsumedRecord("t", 0, 0, 50, b"k", b"an ERROR")
     assert RecordFilter().shows(found)
-    assert RecordFilter().is_open
+    assert RecordFilter().is_by_time_only
     assert RecordFilter(b"k", re.compile(b"ERR"), 50, 51).shows(found)
     assert not RecordFilter(key=b"other").shows(found)
     assert not RecordFilter(pattern=re.compile(b"^ERR")).shows(found)

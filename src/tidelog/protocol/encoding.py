@@ -54,7 +54,7 @@ class EncoderWriter:
         error = source.constant("struct_error", struct.error)
         unencodable = source.helper(UnencodableMessage)
         with source.block("try:"):
-            source.line("pass")
+            source.line("pass")  # a message may have no fields
             self._struct(self.message, "message")
         with source.block(f"except {error} as error:"):
             source.line(f"raise {unencodable}(f'{self.label}: {{error}}') from error")

@@ -31,7 +31,9 @@ ATTEMPT_PAUSE_S = 0.5
 Inspect = Callable[[BrokerQueries], Awaitable[ClusterView]]
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
+    """The cluster whose status is shown."""
+
     inspect: Inspect
     remedy: Remedy | None
     address: str | None
@@ -42,22 +44,22 @@ class Place(NamedTuple):
 
 
 def status(options: argparse.Namespace) -> int:
-    place = _place(options)
+    target = _target(options)
     if options.watch:
-        return asyncio.run(_watch(place, options))
-    view = asyncio.run(_inspect_once(place))
+        return asyncio.run(_watch(target, options))
+    view = asyncio.run(_inspect_once(target))
     health = health_of(view)
-    if place.address is not None and view.cluster_id is None and not options.json:
-        reason = asyncio.run(reason_of_silence(place.command_config, parse_bootstrap(place.address)))
-        print(f"tidelog status: no broker answers at {place.address} ({reason}); {place.hint}", file=sys.stderr)
+    if target.address is not None and view.cluster_id is None and not options.json:
+        reason = asyncio.run(reason_of_silence(target.command_config, parse_bootstrap(target.address)))
+        print(f"tidelog status: no broker answers at {target.address} ({reason}); {target.hint}", file=sys.stderr)
     elif options.json:
         print(json.dumps({"health": health.name.lower(), **as_json(view)}, indent=2))
     else:
-        print("\n".join(map(paint_for(sys.stdout), _lines(view, place, options))))
+        print("\n".join(map(paint_for(sys.stdout), _lines(view, target, options))))
     return health
 
 
-def _place(options: argparse.Namespace) -> Place:
+def _target(options: argparse.Namespace) -> Target:
     if options.data is not None:
         return _local(options.data, options.command_config)
     try:
@@ -70,7 +72,7 @@ def _place(options: argparse.Namespace) -> Place:
     except BadBootstrap as error:
         raise CommandError(f"{chosen.origin}: {error}") from None
     command_config = options.command_config or chosen.command_config
-    return Place(
+    return Target(
         lambda queries: inspect_remote_cluster(queries, bootstrap),
         None,
         chosen.bootstrap,
@@ -79,10 +81,10 @@ def _place(options: argparse.Namespace) -> Place:
     )
 
 
-def _local(path: str, command_config: str | None) -> Place:
+def _local(path: str, command_config: str | None) -> Target:
     data = DataDirectory(path)
     plan = data.require_plan()
-    return Place(
+    return Target(
         lambda queries: inspect_local_cluster(queries, data, plan),
         lambda broker_id: f"Start it: `{hint(data, f'start {broker_id}')}`",
         None,
@@ -90,11 +92,11 @@ def _local(path: str, command_config: str | None) -> Place:
     )
 
 
-async def _inspect_once(place: Place) -> ClusterView:
-    queries = new_queries(place.command_config)
+async def _inspect_once(target: Target) -> ClusterView:
+    queries = new_queries(target.command_config)
     try:
         for attempt in range(ATTEMPTS):
-            view = await place.inspect(queries)
+            view = await target.inspect(queries)
             if view.cluster_id is not None or all(broker.pid is None for broker in view.brokers):
                 break
             if attempt < ATTEMPTS - 1:
@@ -104,8 +106,8 @@ async def _inspect_once(place: Place) -> ClusterView:
         queries.close()
 
 
-def _lines(view: ClusterView, place: Place, options: argparse.Namespace) -> list[str]:
-    return as_text(view, place.remedy, None if options.all_partitions else PARTITIONS_SHOWN)
+def _lines(view: ClusterView, target: Target, options: argparse.Namespace) -> list[str]:
+    return as_text(view, target.remedy, None if options.all_partitions else PARTITIONS_SHOWN)
 
 
 def held(last: ClusterView | None, view: ClusterView) -> ClusterView:
@@ -115,22 +117,22 @@ def held(last: ClusterView | None, view: ClusterView) -> ClusterView:
     return last._replace(brokers=view.brokers or last.brokers)
 
 
-async def _watch(place: Place, options: argparse.Namespace) -> int:
+async def _watch(target: Target, options: argparse.Namespace) -> int:
     """In a terminal the report is redrawn; elsewhere one line is printed for each change."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    queries = new_queries(place.command_config)
+    queries = new_queries(target.command_config)
     display = LiveDisplay(sys.stdout, paint_for(sys.stdout)) if supports_live_display(sys.stdout) else None
     last: ClusterView | None = None
     try:
         while not ended.is_set():
-            found = await place.inspect(queries)
+            found = await target.inspect(queries)
             view = held(last, found)
             if display is not None:
-                display.show(_screen(view, found, place, options))
+                display.show(_screen(view, found, target, options))
             elif last is None:
-                write_line(sys.stdout, "\n".join(_lines(view, place, options)))
+                write_line(sys.stdout, "\n".join(_lines(view, target, options)))
             else:
                 for line in changes(last, view):
                     write_line(sys.stdout, line)
@@ -141,9 +143,9 @@ async def _watch(place: Place, options: argparse.Namespace) -> int:
     return 0 if last is None else health_of(last)
 
 
-def _screen(view: ClusterView, found: ClusterView, place: Place, options: argparse.Namespace) -> list[str]:
+def _screen(view: ClusterView, found: ClusterView, target: Target, options: argparse.Namespace) -> list[str]:
     note = ["no broker answers at the moment; this is the last known state"] if found.cluster_id is None else []
     rows = shutil.get_terminal_size().lines - 3
-    lines = _lines(view, place, options)
+    lines = _lines(view, target, options)
     cut = [*lines[: rows - 1], f"... {len(lines) - rows + 1} more lines"] if len(lines) > rows else lines
     return [*note, *cut, "Ctrl-C ends"]
