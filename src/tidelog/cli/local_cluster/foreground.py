@@ -135,7 +135,7 @@ async def stop_brokers(
     await stopping
 
 
-def watch(
+async def watch(
     data: DataDirectory,
     plan: Plan,
     started: Mapping[int, BrokerProcess],
@@ -145,18 +145,6 @@ def watch(
     console: AbstractContextManager[str],
 ) -> int:
     """`console` begins when the cluster is ready; it yields a line to print."""
-    return asyncio.run(_watch(data, plan, started, began, restart=restart, console=console))
-
-
-async def _watch(
-    data: DataDirectory,
-    plan: Plan,
-    started: Mapping[int, BrokerProcess],
-    began: float,
-    *,
-    restart: bool,
-    console: AbstractContextManager[str],
-) -> int:
     end = StopSignals()
     queries = new_queries(data.command_config)
     screen = make_screen(f"Ctrl-C stops the cluster; its data stays in {data.name}")

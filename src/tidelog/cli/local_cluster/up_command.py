@@ -72,10 +72,12 @@ def _start_and_watch(
         return _up_detached(data, requested, settings, began, options)
     with data.supervision(restart=options.restart):
         plan, started = _start(data, requested, settings)
+        import asyncio
+
         from tidelog.cli.local_cluster.foreground import watch
 
         console = _console(data, plan) if options.console else nullcontext("")
-        return watch(data, plan, started, began, restart=options.restart, console=console)
+        return asyncio.run(watch(data, plan, started, began, restart=options.restart, console=console))
 
 
 def _console(data: DataDirectory, plan: Plan) -> AbstractContextManager[str]:

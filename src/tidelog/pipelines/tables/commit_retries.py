@@ -19,3 +19,23 @@ def retry_on_conflict(attempt: Callable[[], bool], conflict: type[Exception], at
         except conflict as error:
             logger.info("commit conflict, retrying %s reason=%s", what, error)
     return attempt()
+
+
+def commit_batch(
+    batch_id: int,
+    last_batch: Callable[[], int | None],
+    commit: Callable[[], None],
+    conflict: type[Exception],
+    attempts_max: int,
+    what: str,
+) -> bool:
+    """Commit a batch with retries. False if the table has it already."""
+
+    def attempt() -> bool:
+        last = last_batch()
+        if last is not None and last >= batch_id:
+            return False
+        commit()
+        return True
+
+    return retry_on_conflict(attempt, conflict, attempts_max, what)

@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
 from tidelog.pipelines.definition.model import Compaction, TableSink
-from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, retry_on_conflict
+from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, commit_batch, retry_on_conflict
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.delta_log import applications_of
@@ -95,16 +96,9 @@ class DeltaLakeTable:
         return self._layout_of(self._cached_schema(), f"part-{batch_id}")
 
     def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
-        def attempt() -> bool:
-            last = self.last_batch()
-            if last is not None and last >= batch_id:
-                return False
-            self._commit(files, batch_id)
-            return True
-
-        return retry_on_conflict(
-            attempt, CommitFailedError, COMMITS_MAX, f"commit table={self._location} batch={batch_id}"
-        )
+        what = f"commit table={self._location} batch={batch_id}"
+        commit = partial(self._commit, files, batch_id)
+        return commit_batch(batch_id, self.last_batch, commit, CommitFailedError, COMMITS_MAX, what)
 
     def before(self, step: str) -> None:
         self._before(step)

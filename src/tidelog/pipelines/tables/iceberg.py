@@ -37,7 +37,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 
 from tidelog.pipelines.definition.model import Compaction, TableSink
-from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, retry_on_conflict
+from tidelog.pipelines.tables.commit_retries import COMMITS_MAX, REPLACEMENTS_MAX, commit_batch, retry_on_conflict
 from tidelog.pipelines.tables.compaction import groups_to_compact
 from tidelog.pipelines.tables.continuity import other_owners, owner_of
 from tidelog.pipelines.tables.file_facts import FileFacts, Partition, TableFile
@@ -118,16 +118,12 @@ class IcebergTable:
         return self._layout_of(table.metadata, f"part-{batch_id}")
 
     def commit(self, files: Sequence[FileFacts], batch_id: int) -> bool:
-        def attempt() -> bool:
-            last = self.last_batch()
-            if last is not None and last >= batch_id:
-                return False
+        def commit() -> None:
             self._commit(files, batch_id)
             self._expire_snapshots()
-            return True
 
         what = f"commit table={self._identifier} batch={batch_id}"
-        return retry_on_conflict(attempt, CommitFailedException, COMMITS_MAX, what)
+        return commit_batch(batch_id, self.last_batch, commit, CommitFailedException, COMMITS_MAX, what)
 
     def before(self, step: str) -> None:
         self._before(step)
