@@ -175,10 +175,10 @@ def test_nobody_leaves_because_the_leader_was_suspended() -> None:
         produce(partition)
         leader = partition.require_leader()
         replicas.manager.suspend()
-        leader.followers[2].caught_up_ms = START_MS - 10 * LAG_MS
+        leader.followers[2].caught_up_ms = -10 * LAG_MS
         replicas.manager.resume()
         leader = partition.require_leader()
-        partition.perform(leader, leader.on_check(START_MS + LAG_MS))
+        partition.perform(leader, leader.on_check(replicas.manager.monotonic_ms() + LAG_MS))
         assert leader.pending is None
 
     with_replicas(scenario)

@@ -1,7 +1,7 @@
 """In-sync replicas: none leaves for nothing, and none joins too early (R8, R17, R19, R20)."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -104,6 +104,47 @@ def test_a_replica_that_has_everything_is_in_sync_however_idle() -> None:
 def test_idle_replicas_are_dropped_where_only_time_counts() -> None:
     with caught_up_by_time_only(), pytest.raises(AssertionError, match="an idle replica was dropped"):
         simulate(stay_idle, replica_lag_time_max_ms=LAG_MS)
+
+
+# ---- clocks that are set
+
+HOUR_MS = 3_600_000
+
+
+async def set_the_clock_ahead(cluster: SimulatedCluster) -> None:
+    await create_topic(cluster, [1, 2, 3])
+    await produce(cluster, b"a")
+    await asyncio.sleep(0.1)
+    cluster.cut(1, [3])
+    await produce_to(cluster, 1, b"b", acks=1)
+    cluster.machines[1].clock.offset_ms += HOUR_MS
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 0.8 * LAG_MS / 1000
+    await wait_for(lambda: loop.time() > end, always=lambda: _assert_kept(cluster))
+    await all_well_again(cluster)
+
+
+def _assert_kept(cluster: SimulatedCluster) -> None:
+    assert in_sync(cluster) == {1, 2, 3}, "a follower was dropped by a clock that was set"
+
+
+async def set_the_clock_back(cluster: SimulatedCluster) -> None:
+    """A follower that is gone would keep all writes waiting for as long as the clock was set back."""
+    await create_topic(cluster, [1, 2, 3])
+    await produce(cluster, b"a")
+    cluster.cut(1, [3])
+    await produce_to(cluster, 1, b"b", acks=1)
+    cluster.machines[1].clock.offset_ms -= HOUR_MS
+    await wait_for(lambda: in_sync(cluster) == {1, 2}, 2 * LAG_MS / 1000)
+    await all_well_again(cluster)
+
+
+@pytest.mark.parametrize("scenario", [set_the_clock_ahead, set_the_clock_back])
+def test_a_clock_that_is_set_neither_drops_nor_keeps_a_follower(
+    scenario: Callable[[SimulatedCluster], Awaitable[None]],
+) -> None:
+    """R17, R19. Apache Kafka goes by the wall clock here."""
+    simulate(scenario, controller=2, replica_lag_time_max_ms=LAG_MS)
 
 
 # ---- a new leader

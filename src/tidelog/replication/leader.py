@@ -10,6 +10,7 @@ from tidelog.cluster.image import NO_INCARNATION
 from tidelog.errors import NotEnoughReplicas
 from tidelog.replication.assignment import PartitionAssignment
 from tidelog.replication.remote_replica import (
+    NEVER_MS,
     UNKNOWN_BROKER_EPOCH,
     Peers,
     RemoteReplica,
@@ -405,6 +406,6 @@ class PartitionLeader:
         for follower in self._at_end:
             follower.is_listed_at_end = False
             if follower.log_end_offset == self.log_end_offset:
-                last_ms = self.peers.last_fetch_ms.get(follower.broker_id, 0)
+                last_ms = self.peers.last_fetch_ms.get(follower.broker_id, NEVER_MS)
                 follower.caught_up_ms = max(follower.caught_up_ms, last_ms)
         self._at_end.clear()

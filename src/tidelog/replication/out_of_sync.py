@@ -19,7 +19,7 @@ class OutOfSync(NamedTuple):
     rule: str
     """The rule by which it left."""
     since_ms: int
-    """When it left the ISR, or when this leader was elected without it."""
+    """When it left the ISR, or when this leader was elected without it. Wall time in reports."""
     behind: int
     """Lag in offsets as the leader knows it; -1 if the replica has not fetched from this leader."""
     remedy: str
@@ -31,11 +31,15 @@ class OutOfSync(NamedTuple):
         return f"replica={self.replica} behind={behind} reason={self.rule} remedy={self.remedy}"
 
 
-def out_of_sync(leader: PartitionLeader) -> list[OutOfSync]:
-    """A report for each replica outside the ISR."""
+def out_of_sync(leader: PartitionLeader, wall_offset_ms: int = 0) -> list[OutOfSync]:
+    """A report for each replica outside the ISR. `wall_offset_ms`: what wall time is ahead of monotonic time."""
     return [
         OutOfSync(
-            replica, follower.left_because, follower.out_since_ms, _behind(leader, follower), _remedy(leader, follower)
+            replica,
+            follower.left_because,
+            follower.out_since_ms + wall_offset_ms,
+            _behind(leader, follower),
+            _remedy(leader, follower),
         )
         for replica, follower in leader.followers.items()
         if replica not in leader.in_sync_replicas

@@ -66,6 +66,7 @@ class PartitionContext:
         self.broker_id = broker_id
         self.purgatory = purgatory
         self.now_ms = now_ms
+        """Monotonic time."""
         self.lag_time_max_ms = lag_time_max_ms
         self.propose = propose
         self.store = store

@@ -5,7 +5,8 @@
 from tidelog.cluster.image import NO_INCARNATION
 from tidelog.types import BrokerId
 
-NEVER_MS = 0
+NEVER_MS = -(2**62)
+"""Long before any monotonic time: a follower that never caught up is not in sync because the machine just started."""
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
 
@@ -56,7 +57,10 @@ class RemoteReplica:
         self.inherited_end_offset = UNKNOWN_OFFSET
         """Its log end offset in an earlier leader epoch; only for reports."""
         self.caught_up_ms = now_ms if is_in_sync else NEVER_MS
-        """Last time at which it had all records of the leader (Kafka: lastCaughtUpTimeMs)."""
+        """Last time at which it had all records of the leader (Kafka: lastCaughtUpTimeMs).
+
+        Like all times here it is monotonic, unlike in Kafka: a clock that is set drops no follower and keeps none.
+        """
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         """Log end offset of the leader at the last fetch (Kafka: lastFetchLeaderLogEndOffset)."""
@@ -97,7 +101,7 @@ class RemoteReplica:
         """R17: a follower that fetches from `offset` has everything before it."""
         if offset >= leader_end_offset:
             self.caught_up_ms = now_ms
-        elif self.fetched_ms and offset >= self.leader_end_at_fetch:
+        elif self.fetched_ms != NEVER_MS and offset >= self.leader_end_at_fetch:
             # It had reached the end of the log as of its previous fetch. Without this a follower
             # of a partition under constant writes could never count as caught up.
             self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)

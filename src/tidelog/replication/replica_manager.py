@@ -45,12 +45,12 @@ class ReplicaManager:
         self._fetchers = fetchers
         self._clock = clock
         self._isr_change_propagation = IsrChangePropagation(store, clock)
-        self.alter_partition_manager = AlterPartitionManager(store, clock.now_ms, self._isr_change_propagation.add)
+        self.alter_partition_manager = AlterPartitionManager(store, self.monotonic_ms, self._isr_change_propagation.add)
         self.leader_confirmation = LeaderConfirmation(store)
         self._context = PartitionContext(
             broker_id,
             purgatory,
-            clock.now_ms,
+            self.monotonic_ms,
             settings.replica_lag_time_max_ms,
             self.alter_partition_manager.propose,
             store,
@@ -123,11 +123,21 @@ class ReplicaManager:
 
     # ---- events of the broker
 
-    def on_follower_request(self, replica_id: BrokerId, now_ms: int) -> None:
-        """A follower's Fetch arrived, for any partitions. Ignored unless the replica id is a registered broker."""
-        peers = self._context.peers
+    def monotonic_ms(self) -> int:
+        """Time of leaders and followers. The wall clock may be set, by hours and in both directions (R17, R19)."""
+        return int(self._clock.monotonic() * 1000)
+
+    @property
+    def wall_offset_ms(self) -> int:
+        """For reports: what wall time is ahead of monotonic time now."""
+        return self._clock.now_ms() - self.monotonic_ms()
+
+    def on_follower_request(self, replica_id: BrokerId) -> int:
+        """A follower's Fetch arrived, for any partitions: its time. Noted only of registered brokers."""
+        peers, now_ms = self._context.peers, self.monotonic_ms()
         if replica_id in peers.epochs:
             peers.last_fetch_ms[replica_id] = now_ms
+        return now_ms
 
     def on_brokers_changed(self, epochs: Mapping[BrokerId, int]) -> None:
         """`epochs`: broker epochs of all registered brokers; -1 if unknown."""
@@ -135,7 +145,7 @@ class ReplicaManager:
         if peers.epochs == epochs:
             return
         peers.epochs = dict(epochs)
-        now_ms = self._clock.now_ms()
+        now_ms = self.monotonic_ms()
         for partition in self._online.values():
             leader = partition.leader
             if leader is not None:
@@ -198,7 +208,7 @@ class ReplicaManager:
         """R19: runs every half of replica.lag.time.max.ms, so that a replica leaves after 1.5 times that at most."""
         while True:
             await asyncio.sleep(self._context.lag_time_max_ms / 2000)
-            now_ms = self._clock.now_ms()
+            now_ms = self.monotonic_ms()
             for partition in self._online.values():
                 leader = partition.leader
                 if leader is not None:

@@ -104,8 +104,9 @@ async def _space(directory: LogDirectory, context: RequestContext) -> tuple[int,
 
 def _out_of_sync(topic_partition: TopicPartition, context: RequestContext) -> list[OutOfSyncReplica]:
     """Out-of-sync replicas of a partition that this broker leads; empty if it does not lead it."""
+    replicas = context.services.replicas
     try:
-        leader = context.services.replicas.get(*topic_partition).leader
+        leader = replicas.get(*topic_partition).leader
     except KafkaError:
         return []
-    return [OutOfSyncReplica(*each) for each in out_of_sync(leader)] if leader else []
+    return [OutOfSyncReplica(*each) for each in out_of_sync(leader, replicas.wall_offset_ms)] if leader else []

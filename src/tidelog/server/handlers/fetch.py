@@ -81,7 +81,8 @@ def _fetch(request: FetchRequest, reader: Reader) -> FetchOutcome:
         fetch = _begin(request, reader, context.services)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    recorded_at_ms = _follower_request_ms(reader) if reader.is_follower else None
+    # Partitions record the arrival of a follower's request even if the response waits (R17).
+    recorded_at_ms = reader.services.replicas.on_follower_request(reader.replica_id) if reader.is_follower else None
     if fetch.size > MANY and not context.connection.is_privileged:
         return _fetch_in_slices(request, fetch, recorded_at_ms)
     _read(fetch, recorded_at_ms)
@@ -90,13 +91,6 @@ def _fetch(request: FetchRequest, reader: Reader) -> FetchOutcome:
     if _is_answerable(request, fetch):
         return _answer(fetch)
     return _wait(request, fetch)
-
-
-def _follower_request_ms(reader: Reader) -> int:
-    """Arrival time of a follower's request. Partitions record it even if the response waits (R17)."""
-    now_ms = reader.services.clock.now_ms()
-    reader.services.replicas.on_follower_request(reader.replica_id, now_ms)
-    return now_ms
 
 
 def _read(fetch: AnyFetch, recorded_at_ms: int | None = None) -> None:

@@ -104,8 +104,9 @@ class Reading:
         return list(self._out_of_sync())
 
     def _out_of_sync(self) -> Iterator[tuple[Partition, OutOfSync]]:
+        wall_offset_ms = self.services.replicas.wall_offset_ms
         for partition in self.partitions:
             leader = partition.leader
             if leader is not None and leader.is_under_replicated:
-                for each in out_of_sync(leader):
+                for each in out_of_sync(leader, wall_offset_ms):
                     yield partition, each
