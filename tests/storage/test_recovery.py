@@ -321,7 +321,7 @@ async def fill_and_close(disk: Disk) -> None:
             log.roll()
     append_many(log, 3)
     log.raise_high_watermark(33)
-    await manager.close()
+    await manager.close(7)
 
 
 def test_a_clean_start_reads_no_log_data() -> None:

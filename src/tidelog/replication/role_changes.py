@@ -21,6 +21,7 @@ from tidelog.replication.assignment import (
     ReplicaStop,
 )
 from tidelog.replication.hosted_partitions import HostedPartitions
+from tidelog.replication.missing_segments import copy_missing_segments, lead_with_missing_segments
 from tidelog.replication.partition import Partition, PartitionContext
 from tidelog.replication.replica_logs import ReplicaLogs
 from tidelog.replication.role_log_lines import log_roles, log_stopped
@@ -119,6 +120,7 @@ class RoleChanges:
     ) -> Partition:
         partition = self._host_partition(assignment)
         if assignment.leader == self._broker_id:
+            lead_with_missing_segments(partition.log)
             partition.become_leader(assignment)
         else:
             self._follow(partition, assignment, live_leaders)
@@ -142,8 +144,10 @@ class RoleChanges:
         assignment: PartitionAssignment,
         live_leaders: Mapping[BrokerId, LeaderAddress],
     ) -> None:
-        partition.become_follower(assignment)
         address = live_leaders.get(assignment.leader)
+        if address is not None:
+            copy_missing_segments(partition.log)
+        partition.become_follower(assignment)
         if address is not None:
             self._fetchers.follow(partition, address)
 

@@ -145,7 +145,7 @@ class StoreEntry:
                 FoundLog(
                     log.topic_partition,
                     log.topic_id,
-                    log.leader_epochs.last_record_epoch(log.log_start_offset, log.log_end_offset),
+                    log.last_record_epoch,
                     log.log_start_offset,
                     log.log_end_offset,
                     log.high_watermark,

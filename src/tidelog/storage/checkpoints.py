@@ -16,6 +16,10 @@ EPOCH_JOURNAL = "leader-epoch-journal"
 """Not in Kafka: leader epochs that began since LEADER_EPOCHS was synced. That file is never replaced without a sync."""
 OFFSET_GAPS = "offset-gaps"
 """Not in Kafka: an empty file in the directory of a log in which offsets may be missing."""
+MISSING_SEGMENTS = "missing-segments"
+"""Not in Kafka: an empty file in the directory of a log that has lost segments."""
+SEGMENT_LISTS = "segment-list-checkpoint"
+"""Not in Kafka: base offsets of all segments of each partition at a clean shutdown."""
 SEGMENT_SIZES = "segment-size-checkpoint"
 """Not in Kafka: size of the last segment of each partition at a clean shutdown, so that a truncated file is noticed."""
 
@@ -37,6 +41,29 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
     disk.write_file_atomically(path, _text(len(offsets), lines))
+
+
+def write_segment_lists(
+    disk: Disk, directory: str, broker_epoch: int, lists: Mapping[TopicPartition, Sequence[int]]
+) -> None:
+    lines = (
+        " ".join(map(str, (topic, partition, broker_epoch, *base_offsets)))
+        for (topic, partition), base_offsets in lists.items()
+    )
+    disk.write_file_atomically(f"{directory}/{SEGMENT_LISTS}", _text(len(lists), lines))
+
+
+def read_segment_lists(disk: Disk, directory: str, broker_epoch: int) -> dict[TopicPartition, list[int]]:
+    """Only those that were written in that broker epoch. Raises CorruptCheckpoint if the file is malformed."""
+    path = f"{directory}/{SEGMENT_LISTS}"
+    found = {}
+    for row in _read_lines(disk, path, fields=None):
+        if len(row) < 4:
+            raise CorruptCheckpoint(f"{path}: a line has only {len(row)} fields")
+        partition, epoch, *base_offsets = (_number(path, text) for text in row[1:])
+        if epoch == broker_epoch:
+            found[TopicPartition(row[0], partition)] = base_offsets
+    return found
 
 
 def read_epochs(disk: Disk, path: str) -> list[EpochEntry]:
@@ -107,7 +134,7 @@ def _text(count: int, lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in (_VERSION, str(count), *lines)).encode()
 
 
-def _read_lines(disk: Disk, path: str, fields: int) -> list[list[str]]:
+def _read_lines(disk: Disk, path: str, fields: int | None) -> list[list[str]]:
     try:
         data = disk.read_file(path)
     except FileNotFoundError:
@@ -115,7 +142,7 @@ def _read_lines(disk: Disk, path: str, fields: int) -> list[list[str]]:
     return _parse_lines(path, data, fields)
 
 
-def _parse_lines(path: str, data: bytes, fields: int) -> list[list[str]]:
+def _parse_lines(path: str, data: bytes, fields: int | None) -> list[list[str]]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -128,7 +155,7 @@ def _parse_lines(path: str, data: bytes, fields: int) -> list[list[str]]:
     rows = [line.split() for line in lines[2:]]
     if len(rows) != _number(path, lines[1]):
         raise CorruptCheckpoint(f"{path}: {len(rows)} lines, and its count says {lines[1]}")
-    if any(len(row) != fields for row in rows):
+    if fields is not None and any(len(row) != fields for row in rows):
         raise CorruptCheckpoint(f"{path}: a line has not {fields} fields")
     return rows
 

@@ -9,6 +9,7 @@ from tidelog.storage.checkpointing import CheckpointWriter
 from tidelog.storage.log import Log
 from tidelog.storage.log_directories import LogDirectories
 from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, LogDirectory, StorageContext
+from tidelog.storage.segment_lists import list_segments
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +71,11 @@ async def _mark_clean(
             log.topic_partition,
             reason,
         )
+    logs = list(directory.logs.values())
     if (
         not unclosed
         and are_checkpoints_written
+        and await directory.run(list_segments, directory, logs, broker_epoch)
         and await directory.run(directory.write_clean_shutdown_marker, broker_epoch, companion_ids)
     ):
         logger.info("closed log dir path=%s partitions=%d", directory.path, len(directory.logs))

@@ -3,7 +3,7 @@
 import errno
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tidelog.config.topic import TopicSettings
@@ -32,6 +32,7 @@ from tidelog.storage.partition_names import (
 )
 from tidelog.storage.replaced_logs import ANY_DIRECTORY, read_replaced
 from tidelog.storage.segment import LOG_SUFFIX
+from tidelog.storage.segment_lists import mark_missing_segments
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -183,6 +184,7 @@ def load_directory(directory: LogDirectory, topic_settings: Callable[[str], Topi
 def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings]) -> LoadedDirectory:
     clock = directory.context.clock
     started = clock.monotonic()
+    segment_lists = mark_missing_segments(directory)
     is_clean = directory.consume_clean_shutdown_marker()
     recovery_points = _offsets(directory, RECOVERY_POINTS)
     high_watermarks = _offsets(directory, HIGH_WATERMARKS)
@@ -207,6 +209,7 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
             log_start_offsets.get(topic_partition),
             segment_sizes.get(topic_partition),
             cleaned_until.get(topic_partition, 0),
+            segment_lists.get(topic_partition, [None])[-1],
         )
         settings = topic_settings(topic_partition.topic)
         log = load_log(directory, path, topic_partition, settings, checkpointed)
@@ -221,21 +224,22 @@ def _load(directory: LogDirectory, topic_settings: Callable[[str], TopicSettings
     return LoadedDirectory(directory, logs, future_logs, paths_to_delete, stray_paths)
 
 
-def _check_is_complete(directory: LogDirectory, end_offsets: Mapping[TopicPartition, int], logs: Iterable[Log]) -> None:
+def _check_is_complete(directory: LogDirectory, end_offsets: Mapping[TopicPartition, int], logs: Sequence[Log]) -> None:
     """Compare the logs with the recovery points of the clean shutdown, which were their ends.
 
-    If a log is missing or shorter, the shutdown no longer counts as clean: as after a crash, other replicas are asked
-    before this broker leads (R42). An election would take it for complete otherwise. The same if there are no recovery
-    points: `rm -rf logs/*` leaves the marker of the shutdown, whose name begins with a dot.
+    If a log is missing, shorter or lacks segments, the shutdown no longer counts as clean: as after a crash, other
+    replicas are asked before this broker leads (R42). An election would take it for complete otherwise. The same if
+    there are no recovery points: `rm -rf logs/*` leaves the marker of the shutdown, whose name begins with a dot.
     """
     if not end_offsets and not directory.context.disk.exists(directory.file(RECOVERY_POINTS)):
         logger.warning("log dir has lost its checkpoints since the clean shutdown path=%s", directory.path)
         directory.previous_broker_epoch = NO_BROKER_EPOCH
     found = {log.topic_partition: log.log_end_offset for log in logs}
     shorter = [each for each, end_offset in end_offsets.items() if found.get(each, 0) < end_offset]
+    shorter += [log.topic_partition for log in logs if log.has_missing_segments]
     if shorter:
         logger.warning(
-            "logs are missing or shorter than at the clean shutdown path=%s partitions=%d first=%s",
+            "logs are missing, shorter or lack segments since the clean shutdown path=%s partitions=%d first=%s",
             directory.path,
             len(shorter),
             shorter[0],

@@ -54,6 +54,7 @@ class Checkpointed(NamedTuple):
     log_start_offset: int | None = None
     active_size_bytes: int | None = None
     cleaned_until: int = 0
+    active_base_offset: int | None = None
 
 
 def create_log(
@@ -146,6 +147,7 @@ class _Loading:
                 recovery_point=min(self.checkpointed.recovery_point or 0, end_offset),
                 synced_epochs=self.synced_epochs,
                 has_gaps=self.files.has_gaps,
+                has_missing_segments=self.files.has_missing_segments,
             ),
         )
 
@@ -184,10 +186,11 @@ class _Loading:
         )
 
     def _is_unchanged_since_close(self) -> bool:
-        """Whether the last file has the size that it had when the log was closed, and covers its index.
+        """Whether the last file is that of the shutdown, has the same size, and covers its index.
 
-        The clean-shutdown marker alone is not enough: without a recorded size (Apache Kafka records none) the file
-        must end at the recovery point. Otherwise offsets could be assigned twice.
+        The clean-shutdown marker alone is not enough: without a recorded name and size (Apache Kafka records none) the
+        file must end at the recovery point. Otherwise offsets could be assigned twice. The size alone is not enough
+        either: without its last file the log ends with the one before, which often has the same size.
         """
         active, expected_bytes = self.segments[-1], self.checkpointed.active_size_bytes
         if expected_bytes is not None and active.size_bytes != expected_bytes:
@@ -195,7 +198,7 @@ class _Loading:
         last = active.offset_index.last()
         if last is not None and last[1] >= active.size_bytes:
             return False
-        if expected_bytes is not None:
+        if expected_bytes is not None and self.checkpointed.active_base_offset == active.base_offset:
             return True
         recovery_point, (end_offset, end_position) = self.checkpointed.recovery_point, active.find_end()
         return end_position == active.size_bytes and recovery_point in (None, end_offset)

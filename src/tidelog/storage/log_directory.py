@@ -74,6 +74,9 @@ class CheckpointedLog(Protocol):
     def first_base_offset(self) -> int: ...
 
     @property
+    def base_offsets(self) -> list[int]: ...
+
+    @property
     def active_size_bytes(self) -> int: ...
 
     @property
@@ -278,7 +281,7 @@ class LogDirectory:
         disk, path = self.context.disk, self.file(CLEAN_SHUTDOWN_MARKER)
         if not disk.exists(path):
             return False
-        self.previous_broker_epoch, self.directories_before = _read_marker(disk.read_file(path))
+        self.previous_broker_epoch, self.directories_before = read_marker(disk.read_file(path))
         disk.remove(path)
         disk.sync_directory(self.path)
         self.was_clean = True
@@ -447,7 +450,7 @@ def _read_properties(disk: Disk, directory: str) -> dict[str, str]:
     return {entry.key: entry.value for entry in parse_properties(text)}
 
 
-def _read_marker(marker: bytes) -> tuple[int, frozenset[str]]:
+def read_marker(marker: bytes) -> tuple[int, frozenset[str]]:
     """Broker epoch and directory ids. Kafka before 3.7 wrote an empty marker; later versions write no directory ids."""
     try:
         content = json.loads(marker)

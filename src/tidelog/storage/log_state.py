@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tidelog.config.topic import TopicSettings
 from tidelog.errors import KafkaStorageError, OffsetOutOfRange
-from tidelog.storage.checkpoints import OFFSET_GAPS
+from tidelog.storage.checkpoints import MISSING_SEGMENTS, OFFSET_GAPS
 from tidelog.storage.disk_errors import DiskGuard
 from tidelog.storage.flushing import LogFlusher
 from tidelog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
@@ -19,7 +19,7 @@ from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producer_state import ProducerStateManager
 from tidelog.storage.rolling import roll_check_bytes
 from tidelog.storage.segment import NOT_LOADED, Segment
-from tidelog.types import TopicPartition, Uuid
+from tidelog.types import NO_LEADER_EPOCH, TopicPartition, Uuid
 
 
 class LogContents(NamedTuple):
@@ -36,6 +36,7 @@ class LogContents(NamedTuple):
     synced_epochs: tuple[EpochEntry, ...] = ()
     """Of the leader epoch checkpoint."""
     has_gaps: bool = False
+    has_missing_segments: bool = False
 
 
 class LogState:
@@ -52,6 +53,7 @@ class LogState:
         "flusher",
         "guard",
         "has_gaps",
+        "has_missing_segments",
         "high_watermark",
         "is_closed",
         "is_deleted",
@@ -98,6 +100,8 @@ class LogState:
         """End offset of the clean section, from the cleaner or its checkpoint. Truncation lowers it."""
         self.has_gaps = contents.has_gaps
         """Offsets may be missing, by compaction here or on a leader from which records were copied."""
+        self.has_missing_segments = contents.has_missing_segments
+        """Somebody has removed segments while the broker was down. Other replicas are asked before it leads (R42)."""
         self._first_unstable_offset: int | None = None
         self.on_producers_replaced()
         self._now_ms = directory.context.clock.now_ms
@@ -122,6 +126,21 @@ class LogState:
                 self.directory.context.disk.open(f"{self.path}/{OFFSET_GAPS}", "create").close()
             self.flusher.on_name_changed(self.path)
             self.has_gaps = True
+
+    def accept_missing_segments(self) -> None:
+        """The log starts over, or leads because no other replica has more. On disk at once: it is whole from now on."""
+        if self.has_missing_segments:
+            with self.guard:
+                self.directory.context.disk.remove(f"{self.path}/{MISSING_SEGMENTS}")
+                self.directory.context.disk.sync_directory(self.path)
+            self.has_missing_segments = False
+
+    @property
+    def last_record_epoch(self) -> int:
+        """By which elections compare logs (R42, R44). Any other log with records is better than one that lacks some."""
+        if self.has_missing_segments:
+            return NO_LEADER_EPOCH
+        return self.leader_epochs.last_record_epoch(self.log_start_offset, self.log_end_offset)
 
     # ---- settings and sizes
 
@@ -148,6 +167,10 @@ class LogState:
     @property
     def first_base_offset(self) -> int:
         return self.local.segments[0].base_offset
+
+    @property
+    def base_offsets(self) -> list[int]:
+        return [segment.base_offset for segment in self.local.segments]
 
     @property
     def active_size_bytes(self) -> int:

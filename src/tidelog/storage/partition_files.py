@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from tidelog.runtime.disk import DirectoryEntry, Disk
-from tidelog.storage.checkpoints import EPOCH_JOURNAL, LEADER_EPOCHS, OFFSET_GAPS
+from tidelog.storage.checkpoints import EPOCH_JOURNAL, LEADER_EPOCHS, MISSING_SEGMENTS, OFFSET_GAPS
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_metadata import PARTITION_METADATA
 from tidelog.storage.producer_snapshots import SNAPSHOT_SUFFIX
@@ -40,6 +40,7 @@ class PartitionFiles:
     has_epoch_journal: bool = False
     has_topic_id: bool = False
     has_gaps: bool = False
+    has_missing_segments: bool = False
 
 
 def tidy_and_list(directory: LogDirectory, path: str) -> PartitionFiles:
@@ -117,6 +118,8 @@ def _list(directory: LogDirectory, path: str, entries: list[DirectoryEntry]) -> 
             files.has_topic_id = True
         elif name == OFFSET_GAPS:
             files.has_gaps = True
+        elif name == MISSING_SEGMENTS:
+            files.has_missing_segments = True
         elif _is_index_without_log(name, by_name):
             logger.warning("removed index without log file path=%s/%s", path, entry.name)
             context.disk.remove(f"{path}/{name}")

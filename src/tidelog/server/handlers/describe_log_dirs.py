@@ -77,7 +77,7 @@ def _describe_current(log: Log, context: RequestContext) -> DescribeLogDirsParti
         out_of_sync=_out_of_sync(topic_partition, context),
         fetch_failure=context.services.replicas.fetch_failure(topic_partition),
         log_end_offset=log.log_end_offset,
-        last_epoch=log.leader_epochs.last_record_epoch(log.log_start_offset, log.log_end_offset),
+        last_epoch=log.last_record_epoch,
     )
 
 
