@@ -26,6 +26,8 @@ from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from tidelog.replicated.commits import Commits
 from tidelog.replicated.shard import Shard, ShardState
+from tidelog.replication.leader_confirmation import LeaderConfirmation
+from tidelog.replication.partition import Partition
 from tidelog.server.internal_topics import RETRY_BACKOFF_S
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.types import BrokerId
@@ -191,7 +193,13 @@ def without_a_look_at_the_lease() -> Iterator[None]:
     def is_acting(self: Shard[object]) -> bool:  # type: ignore[type-var]
         return self.state is ShardState.ACTIVE
 
-    with patch.object(Shard, "is_acting", property(is_acting)):
+    async def confirmed(self: LeaderConfirmation, partition: Partition) -> bool:
+        return True
+
+    with (
+        patch.object(Shard, "is_acting", property(is_acting)),
+        patch.object(LeaderConfirmation, "_is_leader", confirmed),
+    ):
         yield
 
 

@@ -1,5 +1,8 @@
 """A leader that is cut off from the controller does not know its successor, nor the records that it lacks (R20)."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 from tests.server.harness import batch_of, fetch_request, produce_request
 from tests.simulation.scenario import (
     PRODUCE_VERSION,
@@ -13,9 +16,18 @@ from tests.simulation.scenario import (
     stored,
     wait_for,
 )
-from tidelog.errors import NO_ERROR, NotLeaderOrFollower, OffsetOutOfRange, OutOfOrderSequenceNumber
+from tests.simulation.test_coordinators import GROUP_TOPIC, commit, committed
+from tests.simulation.test_transactions import STATE_TOPIC
+from tidelog.errors import NO_ERROR, NotCoordinator, NotLeaderOrFollower, OffsetOutOfRange, OutOfOrderSequenceNumber
+from tidelog.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.fetch import FetchResponse
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.messages.produce import ProduceResponse
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.types import BrokerId
@@ -110,3 +122,111 @@ def test_the_leader_of_the_store_answers_as_ever() -> None:
         assert await read(cluster, 2, offset=2) == OffsetOutOfRange.code
 
     simulate(scenario)
+
+
+# ---- coordinators
+
+
+async def until(attempt: Callable[[], Awaitable[bool]]) -> None:
+    while not await attempt():  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+
+
+async def replace_coordinator_that_is_cut_off(
+    cluster: SimulatedCluster, topic: str, before: Callable[[], Awaitable[None]]
+) -> None:
+    """Broker 2 coordinates, is cut off from its peers, and broker 3 takes over. Broker 2 still reaches the store."""
+    cluster.kill(3)
+    await wait_for(lambda: stored(cluster, topic).leader == 2)
+    await cluster.start(3)
+    await wait_for(lambda: in_sync(cluster, topic) == {1, 2, 3})
+    await before()
+    cluster.cut_off_from_peers(2)
+    await ask(cluster, 1, ElectLeadersRequest(topic_partitions=None, timeout_ms=1000), ElectLeadersResponse)
+    await wait_for(lambda: stored(cluster, topic).leader == 3)
+
+
+def test_a_coordinator_with_a_successor_returns_no_old_offsets() -> None:
+    """A worker that copies exactly once, with partitions of its own choice, would copy records again from there."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create_topic(cluster, [1, 2, 3])
+        await create_topic(cluster, [3, 2, 1], name=GROUP_TOPIC, cleanup_policy="compact", min_insync_replicas=1)
+        await replace_coordinator_that_is_cut_off(cluster, GROUP_TOPIC, lambda: until(lambda: commit(cluster, 2, 5)))
+        await until(lambda: commit(cluster, 3, 10))
+        assert await committed(cluster, 2) is None
+        assert await committed(cluster, 3) == 10
+
+    simulate(scenario, replica_lag_time_max_ms=2000)
+
+
+class RawTransactions:
+    """Requests of a producer without KIP-890: its epoch stays the same in one transaction after the other."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.cluster = cluster
+        self.producer_id = -1
+        self.epoch = -1
+
+    async def initialize(self, broker_id: BrokerId) -> bool:
+        request = InitProducerIdRequest(transactional_id="copies", transaction_timeout_ms=60_000)
+        response = await ask(self.cluster, broker_id, request, InitProducerIdResponse, 4)
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+        return response.error_code == NO_ERROR
+
+    async def begin(self, broker_id: BrokerId) -> int:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="copies",
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
+        )
+        response = await ask(self.cluster, broker_id, request, AddPartitionsToTxnResponse, 3)
+        return response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+
+    async def commit(self, broker_id: BrokerId) -> int:
+        request = EndTxnRequest(
+            transactional_id="copies", producer_id=self.producer_id, producer_epoch=self.epoch, committed=True
+        )
+        return (await ask(self.cluster, broker_id, request, EndTxnResponse, 3)).error_code
+
+    async def has_begun(self, broker_id: BrokerId) -> bool:
+        return await self.begin(broker_id) == NO_ERROR
+
+    async def run(self, broker_id: BrokerId) -> None:
+        await until(lambda: self.initialize(broker_id))
+        await until(lambda: self.has_begun(broker_id))
+        assert await self.commit(broker_id) == NO_ERROR
+        await asyncio.sleep(1)  # for the markers
+
+
+def test_a_coordinator_with_a_successor_does_not_take_a_commit_for_that_of_the_last_transaction() -> None:
+    """The producer would take the transaction for committed, and it would be aborted when its time is up."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create_topic(cluster, [1, 2, 3])
+        await create_topic(cluster, [3, 2, 1], name=STATE_TOPIC, cleanup_policy="compact", min_insync_replicas=1)
+        raw = RawTransactions(cluster)
+        await replace_coordinator_that_is_cut_off(cluster, STATE_TOPIC, lambda: raw.run(2))
+        await until(lambda: raw.has_begun(3))
+        assert await raw.commit(2) == NotCoordinator.code
+        assert await raw.commit(3) == NO_ERROR
+
+    simulate(scenario, replica_lag_time_max_ms=2000)
+
+
+def test_a_coordinator_with_a_successor_fences_nobody() -> None:
+    """Producers take that for final."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create_topic(cluster, [1, 2, 3])
+        await create_topic(cluster, [3, 2, 1], name=STATE_TOPIC, cleanup_policy="compact", min_insync_replicas=1)
+        raw = RawTransactions(cluster)
+        await replace_coordinator_that_is_cut_off(cluster, STATE_TOPIC, lambda: raw.run(2))
+        await until(lambda: raw.initialize(3))
+        await until(lambda: raw.has_begun(3))
+        assert await raw.begin(2) == NotCoordinator.code
+        assert await raw.commit(2) == NotCoordinator.code
+        assert await raw.commit(3) == NO_ERROR
+
+    simulate(scenario, replica_lag_time_max_ms=2000)

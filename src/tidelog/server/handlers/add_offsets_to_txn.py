@@ -4,6 +4,7 @@ from tidelog.authorization.acls import Operation, ResourceType
 from tidelog.errors import NO_ERROR, GroupAuthorizationFailed, KafkaError, TransactionalIdAuthorizationFailed
 from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tidelog.runtime.deferred import Deferred
+from tidelog.server.coordinator_confirmation import confirmed
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import code_for_producer
 from tidelog.transactions.transaction import TV_0, ProducerIdentity
@@ -18,8 +19,9 @@ def handle_add_offsets_to_txn(
         return _rejected(TransactionalIdAuthorizationFailed(), context.version)
     if context.is_denied(Operation.READ, ResourceType.GROUP, request.group_id):
         return _rejected(GroupAuthorizationFailed(), context.version)
-    reply = Deferred(lambda error: _rejected(error, context.version))
-    context.services.transactions.add_partitions(
+    transactions, version = context.services.transactions, context.version
+    reply = Deferred(lambda error: _rejected(error, version))
+    transactions.add_partitions(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
         [context.services.groups.partition_of(request.group_id)],
@@ -27,7 +29,8 @@ def handle_add_offsets_to_txn(
         AddOffsetsToTxnResponse(error_code=NO_ERROR),
         reply,
     )
-    return reply
+    coordinated_by = transactions.partition_of(request.transactional_id)
+    return confirmed(reply, coordinated_by, lambda error: _rejected(error, version), context.services)
 
 
 def _rejected(error: KafkaError, version: int) -> AddOffsetsToTxnResponse:

@@ -27,6 +27,7 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from tidelog.runtime.deferred import Deferred
+from tidelog.server.coordinator_confirmation import confirmed
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import code_for_producer
 from tidelog.server.sliced_requests import Promised, begin_each
@@ -102,7 +103,7 @@ def _begin(transaction: AddPartitionsToTxnTransaction, context: RequestContext) 
         answer(dict.fromkeys(partitions, NO_ERROR)),
         reply,
     )
-    return reply
+    return confirmed(reply, context.services.transactions.partition_of(transactional_id), reject, context.services)
 
 
 def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:

@@ -12,6 +12,7 @@ from tidelog.errors import (
 )
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.runtime.deferred import Deferred
+from tidelog.server.coordinator_confirmation import confirmed
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.response_fields import code_for_producer
 from tidelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -25,9 +26,11 @@ async def handle_init_producer_id(request: InitProducerIdRequest, context: Reque
         return _rejected(error, context.version)
     if request.transactional_id is None:
         return await _for_idempotence(request, context)
-    reply = Deferred(lambda error: _rejected(error, context.version))
-    await context.services.transactions.init(request, reply)
-    return await reply.wait()
+    transactions, version = context.services.transactions, context.version
+    reply = Deferred(lambda error: _rejected(error, version))
+    await transactions.init(request, reply)
+    coordinated_by = transactions.partition_of(request.transactional_id)
+    return await confirmed(reply, coordinated_by, lambda error: _rejected(error, version), context.services).wait()
 
 
 def _permission_error(request: InitProducerIdRequest, context: RequestContext) -> KafkaError | None:

@@ -25,6 +25,7 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tidelog.runtime.deferred import Deferred
+from tidelog.server.coordinator_confirmation import confirmed
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.sliced_requests import Promised, begin_each
 from tidelog.types import NO_OFFSET
@@ -56,9 +57,15 @@ def handle_offset_fetch(request: OffsetFetchRequest, context: RequestContext) ->
             return reply
         denied = _extract_denied(group, context)
         context.services.groups.fetch_offsets(group, reply, require_stable=request.require_stable)
+        answer = confirmed(
+            reply,
+            context.services.groups.partition_of(group.group_id),
+            lambda error: _failed(group.group_id, error),
+            context.services,
+        )
         if context.services.authorizer is None:
-            return reply
-        return reply.map(lambda response: _without_denied_topics(response, denied, context))
+            return answer
+        return answer.map(lambda response: _without_denied_topics(response, denied, context))
 
     return begin_each(groups, begin, finish, context)
 

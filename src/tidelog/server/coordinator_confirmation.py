@@ -1,0 +1,36 @@
+"""Answers of coordinators from memory, confirmed by the store.
+
+An answer that waited for a commit proves that this broker led its partition meanwhile. One that is given at once proves
+nothing: a coordinator that is cut off from its peers may have a successor with later records. It would take the commit
+of a transaction for that of the last one, which is done; return offsets from which records are copied twice; or fence
+a producer whose epoch it does not know.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from tidelog.errors import KafkaError, NotCoordinator
+from tidelog.runtime.deferred import Deferred, gather
+from tidelog.server.services import Services
+from tidelog.types import TopicPartition
+
+R = TypeVar("R")
+
+
+def confirmed(
+    reply: Deferred[R], coordinated_by: TopicPartition, reject: Callable[[KafkaError], R], services: Services
+) -> Deferred[R]:
+    """The reply, once it has waited for a commit or the store; else a rejection with NOT_COORDINATOR."""
+    if not reply.is_completed:
+        return reply
+    try:
+        partition = services.replicas.get(*coordinated_by)
+    except KafkaError:
+        return reply
+    rejection = services.replicas.leader_confirmation.ask(partition).map(
+        lambda is_leader: (
+            None if is_leader else reject(NotCoordinator("this broker may not be the coordinator any more"))
+        )
+    )
+    both: Sequence[Deferred[Any]] = (reply, rejection)
+    return gather(both).map(lambda found: found[0] if found[1] is None else found[1])
