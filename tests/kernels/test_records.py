@@ -223,6 +223,61 @@ def test_the_first_late_record_is_found_in_slices(kernel: ModuleType) -> None:
             kernel.find_timestamp(broken, 0, 7, LAST_INT64, 0)
 
 
+PLAIN = b"".join(
+    record(body(i, time, key=key, value=number(size) + bytes(size)))
+    for i, (time, key, size) in enumerate([(0, b"\1", 3), (70, b"\4kk", 100), (70, b"\0", 0), (9, b"\1", 63)] * 20)
+)
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+def test_plain_records_are_skipped_up_to_the_first_other_one(kernel: ModuleType) -> None:
+    assert kernel.plain_records(PLAIN, 0, 0, 80, False) == (len(PLAIN), 80, 70)
+    assert kernel.plain_records(b"head" + PLAIN, 4, 0, 1, False)[1:] == (1, 0)
+    assert kernel.plain_records(PLAIN, 0, 0, 80, True) == (0, 0, -1)
+    assert kernel.is_plain(PLAIN, 0, 80, 70, False)
+    for others in ((PLAIN, 81, 70), (PLAIN, 79, 70), (PLAIN, 80, 71), (PLAIN + b"\0", 80, 70), (PLAIN[:-1], 80, 70)):
+        assert not kernel.is_plain(others[0], 0, *others[1:], False)
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize(
+    "other",
+    [
+        body(79),
+        body(80, -1),
+        body(80, interpreted.PLAIN_MAX_DELTA + 1),
+        body(80, key=number(-2)),
+        body(80, key=number(60)),
+        body(80, value=number(-2)),
+        body(80, value=number(60)),
+        body(80, value=number(8192) + bytes(8192)),
+        body(80, headers=number(1) + number(0) + number(0)),
+        body(80) + b"\0",
+        body(80)[:-1],
+    ],
+)
+def test_a_record_that_is_not_plain_is_not_skipped(kernel: ModuleType, other: bytes) -> None:
+    payload = PLAIN + record(other) + record(body(81))
+    assert kernel.plain_records(payload, 0, 0, 82, False) == (len(PLAIN), 80, 70)
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@given(st.data())
+def test_skipping_plain_records_changes_no_verdict(kernel: ModuleType, data: st.DataObject) -> None:
+    payload = bytearray(PLAIN)
+    for _ in range(data.draw(st.integers(0, 2))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    verdicts = []
+    for latest in (LAST_INT64, NOW_MS + interpreted.PLAIN_MAX_DELTA - 1):  # under the second limit none is skipped
+        found = kernel.RecordCheck(bytes(payload), 0, 80, NOW_MS, FIRST_INT64, latest, False, 10)
+        assert found.advance(1000)
+        verdicts.append((found.problem, found.index, found.is_consecutive, found.max_timestamp))
+    assert verdicts[0] == verdicts[1]
+    problem, _, is_consecutive, max_timestamp = verdicts[0]
+    if kernel.is_plain(bytes(payload), 0, 80, max_timestamp - NOW_MS, False):
+        assert (problem, is_consecutive) == (interpreted.SOUND, True)
+
+
 @pytest.mark.skipif(COMPILED is None, reason="no compiled kernels here")
 @given(st.binary(max_size=120), st.integers(0, 5), st.integers(1, 9), st.integers(FIRST_INT64, LAST_INT64))
 def test_both_say_the_same_of_anything(payload: bytes, count: int, budget: int, base: int) -> None:

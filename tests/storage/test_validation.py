@@ -331,9 +331,9 @@ def test_uncompressed_records_get_the_offsets_of_their_places() -> None:
     assert type(rejection(build_batch(moved, base_offset=0, compression=Codec.ZSTD))) is UndecodableBatch
 
 
-@pytest.mark.parametrize("size", [400, 2000, 70_000, 300_000])
+@pytest.mark.parametrize("size", [600, 2000, 70_000, 300_000])
 def test_large_batches_are_checked_in_pieces(size: int) -> None:
-    written = [Record(i, NOW_MS, b"key", bytes(size)) for i in range(90_000 // size + 2)]
+    written = [Record(i, NOW_MS, b"key", bytes(size)) for i in range(PIECE_BYTES // size + 2)]
     batch = build_batch(written)
     assert len(batch) > PIECE_BYTES
     assert bytes(prepared(batch).data) == bytes(batch)
@@ -347,6 +347,30 @@ def test_large_batches_are_checked_in_pieces(size: int) -> None:
     gap = [*written[:-1], written[-1]._replace(offset=len(written) + 5)]
     mended = prepared(changed(build_batch(gap), last_offset_delta=len(written) - 1))
     assert [record.offset for record in records_of(mended.data)] == list(range(len(written)))
+
+
+@pytest.mark.parametrize("place", [0, 150, 299])
+def test_large_batches_get_the_timestamp_of_their_latest_record(place: int) -> None:
+    written = [Record(i, NOW_MS, b"key", bytes(PIECE_BYTES // 100)) for i in range(300)]
+    written[place] = written[place]._replace(timestamp=NOW_MS + 9)
+    batch = build_batch(written)
+    assert read_header(batch).base_timestamp == written[0].timestamp
+    assert len(batch) > 3 * PIECE_BYTES  # three pieces, and a rest
+    assert bytes(prepared(batch).data) == bytes(batch)
+    for wrong in (NOW_MS + 8, NOW_MS + 10):
+        result = prepared(changed(batch.copy(), max_timestamp=wrong))
+        assert bytes(result.data) == bytes(batch)
+
+
+@pytest.mark.parametrize("place", [0, 150, 299])
+def test_large_batches_need_keys_in_compacted_topics(place: int) -> None:
+    written = [Record(i, NOW_MS, b"key", bytes(PIECE_BYTES // 100)) for i in range(300)]
+    settings = TopicSettings(cleanup_policy=("compact",))
+    assert bytes(prepared(build_batch(written), settings).data) == bytes(build_batch(written))
+    written[place] = written[place]._replace(key=None)
+    error = rejection(build_batch(written), settings)
+    assert isinstance(error, InvalidRecord)
+    assert [each.batch_index for each in error.record_errors] == [place]
 
 
 def test_no_more_than_a_thousand_refused_records_are_named() -> None:

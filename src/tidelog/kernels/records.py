@@ -128,7 +128,7 @@ PLAIN_MAX_DELTA: Final = 8191
 
 
 def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
-    data: bytes, position: i64, index: i64, stop: i64, needs_keys: bool
+    data: bytes, start: i64, index: i64, stop: i64, needs_keys: bool
 ) -> tuple[i64, i64, i64]:
     """Skip plain records, from the one with this index to the one before `stop`.
 
@@ -138,32 +138,34 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
     `RecordCheck` decides on all other records.
     """
     end: i64 = len(data)
-    start: i64 = position
+    position: i64 = 0
     record_end: i64 = 0
     number: i64 = 0
     second: i64 = 0
-    # Zigzag varints are compared as they are: a number that is not negative is encoded as twice its value.
+    # Zigzag varints are compared as they are: a number that is not negative is encoded as twice its value, and -1 as 1.
     offset: i64 = 2 * index
     end_offset: i64 = 2 * stop
+    no_key: i64 = -1 if needs_keys else 1
     delta: i64 = -1
     max_delta: i64 = -1
     try:
         while offset < end_offset:
-            # Length.
-            number = data[position]
-            position += 1
-            if number >= 0x80:
-                second = data[position]
-                position += 1
+            # Length. The next record starts there, so that the processor need not wait for the other fields.
+            number = data[start]
+            if number < 0x80:
+                record_end = start + 1 + (number >> 1)
+                position = start + 2
+            else:
+                second = data[start + 1]
                 if second >= 0x80:
                     break
-                number += (second << 7) - 0x80
-            record_end = position + (number >> 1)
+                record_end = start + 2 + (number >> 1) - 0x40 + (second << 6)
+                position = start + 3
             if number & 1 != 0 or record_end > end:
                 break
             # Attributes, which are skipped, and timestamp delta.
-            number = data[position + 1]
-            position += 2
+            number = data[position]
+            position += 1
             if number >= 0x80:
                 second = data[position]
                 position += 1
@@ -185,19 +187,19 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
                 number += (second << 7) - 0x80
             if number != offset:
                 break
-            # Key; a length of -1 is encoded as 1.
+            # Key.
             number = data[position]
             position += 1
-            if number >= 0x80:
-                second = data[position]
-                position += 1
-                if second >= 0x80:
+            if number != no_key:
+                if number >= 0x80:
+                    second = data[position]
+                    position += 1
+                    if second >= 0x80:
+                        break
+                    number += (second << 7) - 0x80
+                if number & 1 != 0:
                     break
-                number += (second << 7) - 0x80
-            if number & 1 == 0:
                 position += number >> 1
-            elif number != 1 or needs_keys:
-                break
             # Value.
             number = data[position]
             position += 1
@@ -212,13 +214,10 @@ def plain_records(  # noqa: C901 - one loop without calls is what makes it fast
             elif number != 1:
                 break
             # Number of headers.
-            if data[position] != 0:
+            if data[position] != 0 or position + 1 != record_end:
                 break
-            position += 1
-            if position != record_end:
-                break
+            start = record_end
             offset += 2
-            start = position
             if delta > max_delta:
                 max_delta = delta
     except IndexError:

@@ -7,7 +7,7 @@ from tidelog.config.topic import TopicSettings
 from tidelog.errors import InvalidRecord, InvalidTimestamp, RecordError, UnknownServerError
 from tidelog.kernels import is_compiled, kernels
 from tidelog.kernels.records import RecordCheck
-from tidelog.protocol.record_batch import BatchHeader
+from tidelog.protocol.record_batch import HEADER_BYTES, BatchHeader
 from tidelog.protocol.records import raw_records, read_varint, write_varint
 from tidelog.types import NO_TIMESTAMP
 
@@ -17,7 +17,7 @@ INLINE_STEPS: Final = 30_000 if is_compiled else 500
 SLICE_STEPS: Final = 100_000 if is_compiled else 1_000
 """Slice of a long batch, about two milliseconds."""
 
-PIECE_BYTES: Final = 64 * 1024
+PIECE_BYTES: Final = 256 * 1024
 """Bytes copied for the kernel at a time."""
 
 MAX_RECORD_ERRORS: Final = 1_000
@@ -53,11 +53,27 @@ def begin_check(payload: bytes, start: int, header: BatchHeader, settings: Topic
     )
 
 
-def check_in_pieces(check: RecordCheck, batch: memoryview) -> bool:
-    """Check the rest of an uncompressed batch after its first piece. False if that takes too long.
+def is_plain_in_pieces(batch: memoryview, count: int, max_delta: int, needs_keys: bool) -> bool:
+    """The kernel's `is_plain` for an uncompressed batch of more than a piece. False if a record is larger than a piece.
 
     The kernel needs bytes, not a view. Small copies that reuse the same memory cost half of a large one.
     """
+    plain_records = kernels.plain_records
+    start, position, index, found, size = 0, HEADER_BYTES, 0, -1, len(batch)
+    while True:
+        end, first = start + PIECE_BYTES, index
+        position, index, delta = plain_records(bytes(batch[start:end]), position, first, count, needs_keys)
+        found = max(found, delta)
+        start += position
+        if end >= size:
+            return index == count and found == max_delta and start == size
+        if index in (first, count):
+            return False
+        position = 0
+
+
+def check_in_pieces(check: RecordCheck, batch: memoryview) -> bool:
+    """Check the rest of an uncompressed batch after its first piece. False if that takes too long."""
     position, room = 0, PIECE_BYTES
     check.is_last_piece = False
     while not check.advance(INLINE_STEPS - check.index):

@@ -39,6 +39,7 @@ from tidelog.storage.record_checks import (
     UndecodableBatch,
     begin_check,
     check_in_pieces,
+    is_plain_in_pieces,
     raise_problems,
     renumbering,
 )
@@ -144,22 +145,24 @@ def prepare(batch: memoryview, settings: TopicSettings, now_ms: int, origin: App
         or crc32c(batch[CRC_START:]) != crc
     ):
         return _prepare_step_by_step(batch, header, settings, now_ms, origin)
-    if len(batch) > PIECE_BYTES:
-        check = begin_check(bytes(batch[:PIECE_BYTES]), HEADER_BYTES, header, settings, now_ms)
-        is_done = check_in_pieces(check, batch)
-    else:
-        # One kernel call handles the usual case; anything else is validated step by step.
-        policy, span_ms, age_ms = settings.cleanup_policy, latest - first, now_ms - first
+    # Usual records take one kernel call, or one for each piece; anything else is validated record by record.
+    policy, span_ms, age_ms = settings.cleanup_policy, latest - first, now_ms - first
+    is_large = len(batch) > PIECE_BYTES
+    if (
+        0 <= span_ms <= _MAX_DELTA
+        and count <= INLINE_STEPS
+        and age_ms <= settings.message_timestamp_before_max_ms
+        and _MAX_DELTA - age_ms <= settings.message_timestamp_after_max_ms
+    ):
+        needs_keys = policy != _DELETE_ONLY and "compact" in policy
         if (
-            0 <= span_ms <= _MAX_DELTA
-            and count <= INLINE_STEPS
-            and age_ms <= settings.message_timestamp_before_max_ms
-            and _MAX_DELTA - age_ms <= settings.message_timestamp_after_max_ms
-            and _is_plain(bytes(batch), HEADER_BYTES, count, span_ms, policy != _DELETE_ONLY and "compact" in policy)
+            is_plain_in_pieces(batch, count, span_ms, needs_keys)
+            if is_large
+            else _is_plain(bytes(batch), HEADER_BYTES, count, span_ms, needs_keys)
         ):
             return _new_tuple(PreparedBatch, (header, batch, NO_TIMESTAMP))
-        check = begin_check(bytes(batch), HEADER_BYTES, header, settings, now_ms)
-        is_done = check.advance(INLINE_STEPS)
+    check = begin_check(bytes(batch[:PIECE_BYTES]), HEADER_BYTES, header, settings, now_ms)
+    is_done = check_in_pieces(check, batch) if is_large else check.advance(INLINE_STEPS)
     if not is_done:
         raise NeedsSlices
     if check.confirms(latest):
