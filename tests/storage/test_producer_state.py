@@ -102,6 +102,17 @@ def test_an_epoch_below_that_of_no_producer_is_refused_also_of_an_unknown_produc
     assert send(log, 0, epoch=-1).first_offset == 0
 
 
+def test_a_producer_without_an_epoch_may_send_any_sequence() -> None:
+    """As in Apache Kafka 4.3.1: there is no epoch in which batches could be missing. Repeated ones are found."""
+    log = new_log()
+    for offset, sequence in enumerate((9, 3, 7)):
+        assert send(log, sequence, epoch=-1).first_offset == offset
+    assert send(log, 3, epoch=-1).is_duplicate
+    assert send(log, 5, epoch=0).first_offset == 3
+    with pytest.raises(OutOfOrderSequenceNumber):
+        send(log, 7, epoch=0)
+
+
 def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
     log = new_log()
     send(log, 0)

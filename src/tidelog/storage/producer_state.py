@@ -223,9 +223,11 @@ class ProducerStateManager:
             )
 
     def _check_sequence(self, state: ProducerStateEntry, header: BatchHeader) -> None:
-        """Check a batch that does not have the next sequence."""
+        """Check a batch that does not have the next sequence. As in Kafka, without an epoch it may have any."""
+        if state.epoch == NO_PRODUCER_EPOCH:
+            return
         if header.producer_epoch != state.epoch:
-            if header.base_sequence != 0 and state.epoch != NO_PRODUCER_EPOCH:
+            if header.base_sequence != 0:
                 raise OutOfOrderSequenceNumber(
                     f"producer {header.producer_id} starts epoch {header.producer_epoch}"
                     f" with sequence {header.base_sequence} instead of 0"
