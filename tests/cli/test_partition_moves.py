@@ -212,7 +212,10 @@ class LateBroker:
         configs = [DescribeConfigsResourceResult(name=name, value=value) for name, value in shown.items()]
         return DescribeConfigsResponse(results=[DescribeConfigsResult(resource_name="orders", configs=configs)])
 
-    async def ask_controller(self, request: IncrementalAlterConfigsRequest, _: type[Response]) -> Response:
+    async def refresh(self) -> None:
+        pass
+
+    async def ask_any(self, request: IncrementalAlterConfigsRequest, _: type[Response]) -> Response:
         self.settings = {each.name: each.value for each in request.resources[0].configs}
         return IncrementalAlterConfigsResponse(responses=[])
 

@@ -305,3 +305,24 @@ def test_groups_and_transactions_must_be_asked_for(kafka: Cluster) -> None:
                 await consumer.commit()
 
     _run(main)
+
+
+def test_partitions_are_added_though_the_answer_is_lost(kafka: Cluster) -> None:
+    async def main() -> None:
+        async with Admin(kafka.bootstrap_servers) as admin:
+            await admin.create_topic("tides", partitions=3)
+            kafka.on("CreatePartitions").lose_answer(times=1)
+            await admin.add_partitions("tides", 4)
+            assert len((await admin.describe_topic("tides")).partitions) == 4
+
+    _run(main)
+
+
+def test_settings_of_a_topic_that_does_not_exist_are_refused_at_once(kafka: Cluster) -> None:
+    async def main() -> None:
+        async with Admin(kafka.bootstrap_servers, timeout_s=1) as admin:
+            with pytest.raises(KafkaError):
+                await admin.set_topic_settings("tides", {"segment.ms": "2000"})
+        assert len(kafka.requests("IncrementalAlterConfigs")) == 1
+
+    _run(main)

@@ -103,6 +103,11 @@ class ConfigAdmin:
         what = f"changing the settings of {resource.name or 'all brokers'}"
         await retried(self._cluster.attempts(what, self._timeout_s), attempt)
 
+    async def alter_or_unset(self, resource: Resource, settings: Mapping[str, str | None]) -> None:
+        """Set some configs and unset those whose value is None, all or none."""
+        values = {name: value for name, value in settings.items() if value is not None}
+        await self.alter(resource, values, [name for name in settings if name not in values])
+
 
 def _raise(code: int, message: str | None) -> None:
     if code == UnknownTopicOrPartition.code:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidelog.client.admin.admin import BROKER_RESOURCE, DEFAULT_TIMEOUT_S, TOPIC_RESOURCE, TOPIC_SOURCE
+from tidelog.client.admin.config_admin import ConfigAdmin, Resource, ResourceKind
 from tidelog.client.network.retries import Backoff, GaveUp, retried
 from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import raise_error
@@ -17,12 +18,6 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from tidelog.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from tidelog.types import BrokerId, TopicPartition
 
 BROKER_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -30,8 +25,6 @@ LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 BROKER_SOURCE = 2
 """Set for this broker at run time."""
-SET = 0
-DELETE = 1
 LONGEST_PAUSE_S = 0.2
 
 
@@ -150,20 +143,5 @@ class ThrottleAdmin:
             await asyncio.sleep(pause.next_s())
 
     async def _alter(self, kind: int, name: str, settings: Mapping[str, str | None]) -> None:
-        configs = [
-            AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
-            for key, value in settings.items()
-        ]
-        request = IncrementalAlterConfigsRequest(
-            resources=[AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)]
-        )
-
-        async def attempt() -> None:
-            if kind == BROKER_RESOURCE:
-                response = await self._cluster.ask_broker(int(name), request, IncrementalAlterConfigsResponse)
-            else:
-                response = await self._cluster.ask_controller(request, IncrementalAlterConfigsResponse)
-            for result in response.responses:
-                raise_error(result.error_code, message=result.error_message)
-
-        await retried(self._cluster.attempts(f"changing settings of {name}", self._timeout_s), attempt)
+        admin = ConfigAdmin(self._cluster, timeout_s=self._timeout_s)
+        await admin.alter_or_unset(Resource(ResourceKind(kind), name), settings)

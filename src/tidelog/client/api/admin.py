@@ -3,29 +3,16 @@
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from tidelog.client.admin.admin import TOPIC_RESOURCE, own_settings
 from tidelog.client.admin.admin import Admin as InternalAdmin
+from tidelog.client.admin.admin import own_settings
+from tidelog.client.admin.config_admin import ConfigAdmin, Resource, ResourceKind
 from tidelog.client.admin.group_admin import GroupAdmin
+from tidelog.client.admin.partition_counts import create_partitions
 from tidelog.client.api.client_config import open_cluster, parse_config
 from tidelog.client.api.values import Broker, ClusterInfo, Group, GroupMember, Partition, Topic
-from tidelog.client.network.retries import retried
 from tidelog.client.routing.cluster import Cluster
 from tidelog.client.routing.metadata import TopicMetadata
-from tidelog.errors import raise_error
-from tidelog.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from tidelog.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from tidelog.types import NO_OFFSET, TopicPartition
-
-SET, DELETE = 0, 1
 
 
 class Admin:
@@ -79,15 +66,7 @@ class Admin:
 
     async def add_partitions(self, name: str, count: int) -> None:
         """Add partitions to a topic, up to `count` in total."""
-        topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-        request = CreatePartitionsRequest(topics=[topic], timeout_ms=int(self._timeout_s * 1000))
-
-        async def attempt() -> None:
-            response = await self._open.ask_controller(request, CreatePartitionsResponse)
-            for result in response.results:
-                raise_error(result.error_code, message=result.error_message)
-
-        await retried(self._open.attempts(f"adding partitions to topic {name}", self._timeout_s), attempt)
+        await create_partitions(self._open, name, count, timeout_s=self._timeout_s)
 
     async def list_topics(self) -> list[Topic]:
         """Sorted by name, internal ones included."""
@@ -103,19 +82,9 @@ class Admin:
 
     async def set_topic_settings(self, name: str, settings: Mapping[str, str | None]) -> None:
         """Change some settings of a topic; None removes one."""
-        configs = [
-            AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
-            for key, value in settings.items()
-        ]
-        resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=configs)
-        request = IncrementalAlterConfigsRequest(resources=[resource])
-
-        async def attempt() -> None:
-            response = await self._open.ask_controller(request, IncrementalAlterConfigsResponse)
-            for result in response.responses:
-                raise_error(result.error_code, message=result.error_message)
-
-        await retried(self._open.attempts(f"changing settings of topic {name}", self._timeout_s), attempt)
+        await ConfigAdmin(self._open, timeout_s=self._timeout_s).alter_or_unset(
+            Resource(ResourceKind.TOPIC, name), settings
+        )
 
     # ---- groups
 

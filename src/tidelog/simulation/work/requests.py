@@ -1,4 +1,4 @@
-"""Administrative requests that the client library does not offer."""
+"""Administrative requests, one attempt each: the client library would hide errors by its retries."""
 
 from collections.abc import Mapping, Sequence
 
