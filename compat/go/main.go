@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	patience        = 30 * time.Second
+	timeout         = 30 * time.Second
 	largestRequest  = 10_000_000
 	largestResponse = 100 << 20
 )
@@ -131,7 +131,7 @@ func answer(result any, err error) map[string]any {
 }
 
 func (self *driver) perform(ctx context.Context, wanted *command) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	switch wanted.Do {
 	case "produce":

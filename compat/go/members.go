@@ -16,7 +16,7 @@ import (
 
 const pollTime = 50 * time.Millisecond
 
-// member is a consumer in a group; what it has been assigned is told by callbacks.
+// member is a consumer in a group; callbacks report what it has been assigned.
 type member struct {
 	client   *kgo.Client
 	lock     sync.Mutex

@@ -60,7 +60,7 @@ public final class CruiseControlCalls {
     private static final String GREAT_RATE = "100000000";
     private static final int RECORDS = 1000;
     private static final int RECORD_BYTES = 10_000;
-    private static final long PATIENCE_MS = 120_000;
+    private static final long TIMEOUT_MS = 120_000;
 
     private final Admin admin;
     private final Properties settings;
@@ -97,8 +97,8 @@ public final class CruiseControlCalls {
         get(admin.createPartitions(Map.of(METRICS, NewPartitions.increaseTo(3))).values().get(METRICS));
         expectSoon(() -> partitionsOf(METRICS).size(), 3, "partitions of " + METRICS);
         expect(write(METRICS, 3, 30, 1_000), 30, "acknowledged metrics");
-        expect(sample(System.currentTimeMillis() - PATIENCE_MS), 30, "sampled metrics");
-        expect(sample(System.currentTimeMillis() + PATIENCE_MS), 0, "metrics of the future");
+        expect(sample(System.currentTimeMillis() - TIMEOUT_MS), 30, "sampled metrics");
+        expect(sample(System.currentTimeMillis() + TIMEOUT_MS), 0, "metrics of the future");
     }
 
     private String createMetricsTopic(int partitions, String retentionMs) throws Exception {
@@ -119,7 +119,7 @@ public final class CruiseControlCalls {
                 sent.add(producer.send(new ProducerRecord<>(topic, number % partitions, null, new byte[size])));
             }
             for (java.util.concurrent.Future<?> each : sent) {
-                each.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+                each.get(TIMEOUT_MS, TimeUnit.MILLISECONDS);
                 acknowledged++;
             }
         }
@@ -145,7 +145,7 @@ public final class CruiseControlCalls {
             }
             consumer.resume(consumer.paused());
             int found = 0;
-            long deadline = System.currentTimeMillis() + PATIENCE_MS;
+            long deadline = System.currentTimeMillis() + TIMEOUT_MS;
             while (assignment.stream().anyMatch(each -> consumer.position(each) < ends.get(each))) {
                 found += consumer.poll(Duration.ofMillis(500)).count();
                 check(System.currentTimeMillis() < deadline, "the sampler stays behind");
@@ -174,11 +174,11 @@ public final class CruiseControlCalls {
         }
         Map<TopicPartition, Map<Integer, String>> placement = replicaPlacement();
         expect(placement.get(partition(0)).keySet(), Set.of(1, 2), "brokers that hold partition 0");
-        Map<TopicPartitionReplica, String> told = logDirs(0, 1, 2, 3);
+        Map<TopicPartitionReplica, String> reported = logDirs(0, 1, 2, 3);
         for (int broker : List.of(1, 2)) {
-            expect(told.get(replica(0, broker)), placement.get(partition(0)).get(broker), "log directory at " + broker);
+            expect(reported.get(replica(0, broker)), placement.get(partition(0)).get(broker), "log directory at " + broker);
         }
-        expect(told.get(replica(0, 3)), null, "log directory of a replica that is not there");
+        expect(reported.get(replica(0, 3)), null, "log directory of a replica that is not there");
     }
 
     private Map<TopicPartition, Map<Integer, String>> replicaPlacement() throws Exception {
@@ -270,7 +270,7 @@ public final class CruiseControlCalls {
         return refused;
     }
 
-    // Rates are set on brokers that have another one; a rate that is told has a value, or Cruise Control falls over it.
+    // Rates are set on brokers that have another one; a reported rate must have a value, or Cruise Control fails.
     private void setRates(String rate) throws Exception {
         for (int broker : BROKERS) {
             ConfigResource resource = brokerResource(broker);
@@ -333,7 +333,7 @@ public final class CruiseControlCalls {
         }
     }
 
-    // Each broker tells the settings of topics that it knows, in Kafka since KRaft too: one may be a moment behind.
+    // Each broker reports the settings of topics that it knows, in Kafka since KRaft too: one may be a moment behind.
     private void expectThrottled(Set<String> wanted) throws Exception {
         expectSoon(this::throttledReplicas, wanted, "throttled replicas");
     }
@@ -343,7 +343,7 @@ public final class CruiseControlCalls {
         List<Set<String>> lists = new ArrayList<>();
         for (String name : LISTS) {
             ConfigEntry entry = found.get(name);
-            check(entry == null || entry.value() != null, name + " is told without a value");
+            check(entry == null || entry.value() != null, name + " is reported without a value");
             lists.add(entry == null || entry.value().isEmpty() ? Set.of() : Set.of(entry.value().split(",")));
         }
         expect(lists.get(0), lists.get(1), "the two lists of throttled replicas");
@@ -409,7 +409,7 @@ public final class CruiseControlCalls {
                 boolean isNothing = entry == null || entry.value() == null || entry.value().isEmpty();
                 return isNothing ? wanted.value() == null : entry.value().equals(wanted.value());
             });
-        }, true, "whether " + changes + " are told of " + resource);
+        }, true, "whether " + changes + " are reported for " + resource);
     }
 
     private Config describe(ConfigResource resource) throws Exception {
@@ -457,7 +457,7 @@ public final class CruiseControlCalls {
     }
 
     private static <T> T get(KafkaFuture<T> future) throws Exception {
-        return future.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+        return future.get(TIMEOUT_MS, TimeUnit.MILLISECONDS);
     }
 
     /** The name of the exception, or null where it succeeded. */
@@ -476,7 +476,7 @@ public final class CruiseControlCalls {
 
     /** Asks again while the result is another one, or a topic is not known yet. */
     private static <T> void expectSoon(Callable<T> question, T wanted, String what) throws Exception {
-        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        long deadline = System.currentTimeMillis() + TIMEOUT_MS;
         Object found = null;
         while (!wanted.equals(found)) {
             check(System.currentTimeMillis() < deadline, what + ": still " + found + " instead of " + wanted);

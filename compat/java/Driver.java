@@ -48,7 +48,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /** Driver of the Java client: one JSON command per line in, one JSON answer per line out. */
 public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
-    private static final long PATIENCE_MS = 30_000;
+    private static final long TIMEOUT_MS = 30_000;
 
     private final String bootstrap;
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
@@ -238,7 +238,7 @@ public final class Driver {
             new KafkaConsumer<>(Security.secured(settings), new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(List.of(partition));
             consumer.seek(partition, command.get("offset").asLong());
-            long deadline = System.currentTimeMillis() + PATIENCE_MS;
+            long deadline = System.currentTimeMillis() + TIMEOUT_MS;
             int count = command.get("count").asInt();
             while (taken.size() < count && System.currentTimeMillis() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {

@@ -12,7 +12,7 @@ const membersOf = require('./members')
 const security = require('./security')
 const transactionsOf = require('./transactions')
 
-const PATIENCE_MS = 30_000
+const TIMEOUT_MS = 30_000
 const LARGEST_FETCH_BYTES = 50_000_000
 const OFFSET_OUT_OF_RANGE = 1
 const READ_COMMITTED = 1
@@ -117,7 +117,7 @@ async function consume({ topic, partition, offset, count, isolation, rack }) {
   const isolationLevel = isolation === 'read_committed' ? READ_COMMITTED : 0
   const taken = []
   let next = offset
-  const deadline = Date.now() + PATIENCE_MS
+  const deadline = Date.now() + TIMEOUT_MS
   while (taken.length < count && Date.now() < deadline) {
     const messages = await fetchOnce(topic, partition, next, isolationLevel)
     if (messages === null) {

@@ -2,7 +2,7 @@
 'use strict'
 
 const POLL_MS = 50
-const PATIENCE_MS = 30_000
+const TIMEOUT_MS = 30_000
 const GROUP_ID_NOT_FOUND = 69
 
 class Member {
@@ -76,7 +76,7 @@ module.exports = (kafka, admin, fromMessage) => {
     const consumer = kafka.consumer({ groupId: `in-${rack}-of-${topic}`, rackId: rack, maxWaitTimeInMs: 50 })
     const member = new Member(consumer, topic)
     const taken = []
-    const deadline = Date.now() + PATIENCE_MS
+    const deadline = Date.now() + TIMEOUT_MS
     await member.start()
     while (taken.length < count && Date.now() < deadline) {
       await new Promise(resolve => setTimeout(resolve, POLL_MS))

@@ -2,7 +2,7 @@
 import readline from 'node:readline'
 import { Admin, Consumer, Producer, ProtocolError } from '@platformatic/kafka'
 
-const PATIENCE_MS = 30_000
+const TIMEOUT_MS = 30_000
 const POLL_MS = 50
 const bootstrapBrokers = process.argv[2].split(',')
 const common = { clientId: 'compat', bootstrapBrokers, retries: 20, retryDelay: 100, metadataMaxAge: 1000 }
@@ -114,7 +114,7 @@ async function consume({ topic, partition, offset, count, isolation }) {
   const stream = await consumer.consume({ topics: [topic], mode: 'manual', offsets, maxWaitTime: 50, isolationLevel })
   const taken = []
   stream.on('data', message => message.partition === partition && taken.push(message))
-  const deadline = Date.now() + PATIENCE_MS
+  const deadline = Date.now() + TIMEOUT_MS
   while (taken.length < count && Date.now() < deadline) await new Promise(resolve => setTimeout(resolve, POLL_MS))
   await stream.close()
   await consumer.close(true)

@@ -174,7 +174,7 @@ class Delivery:
 def checked_fields(
     key: Buffer | None, value: Buffer | None, headers: Iterable[tuple[str, Buffer | None]]
 ) -> tuple[bytes | None, bytes | None, Headers]:
-    """Fields of a record as they are encoded later, when nobody could be told of a mistake. Raises TypeError."""
+    """Fields of a record as they are encoded later, when it is too late to report a mistake. Raises TypeError."""
     named = tuple((name, _bytes(f"header {name!r}", content)) for name, content in headers)
     for name, _ in named:
         if not isinstance(name, str):

@@ -1,7 +1,7 @@
 // Brokers: addresses, leaders, log directories, settings.
 
 import { about, carryOut, change, cluster, get } from "./api.js";
-import { bytes, count, fill, h, pill, problem, table, told, waiting } from "./dom.js";
+import { bytes, count, fill, h, pill, problem, table, withCode, waiting } from "./dom.js";
 import { confirm } from "./dialogs.js";
 import { settingsTable } from "./topics.js";
 
@@ -44,7 +44,7 @@ export function brokerView(main, { args: [id], signal }) {
     isUp = state();
     fill(settings);
     if (isUp) load();
-    else fill(body, h("div", { class: "card empty" }, told(`Broker ${id} is not in the cluster now. ${about.local ? `\`tidelog start ${id}\` starts it.` : "Its log says why; this page shows it when it is back."}`)));
+    else fill(body, h("div", { class: "card empty" }, withCode(`Broker ${id} is not in the cluster now. ${about.local ? `\`tidelog start ${id}\` starts it.` : "Its log says why; this page shows it when it is back."}`)));
     if (about.local) loadLog();
   }
   async function load() {

@@ -1,7 +1,7 @@
 // Charts of the last hour, kept by the console itself.
 
 import { about, cluster, get } from "./api.js";
-import { bytes, count, fill, h, lineChart, milliseconds, problem, rate, told } from "./dom.js";
+import { bytes, count, fill, h, lineChart, milliseconds, problem, rate, withCode } from "./dom.js";
 
 const MAX_SAMPLES = 720;
 const perSecond = (value) => `${bytes(value)}/s`;
@@ -25,7 +25,7 @@ export function chartsView(main, { signal }) {
   main.append(h("h1", {}, "The last hour"), charts, h("p", { class: "quiet" },
     "Kept in the memory of this console, every 5 seconds. The round trip is that of a small request of the console to each broker, over the last minute. Times of produce and fetch over the last minute, bytes, requests and rebalances come from /metrics of Tidelog brokers. A fetch of a consumer waits for records. ",
     about.prometheus ? ["For longer than an hour: ", h("a", { href: about.prometheus, target: "_blank", rel: "noreferrer noopener" }, "Prometheus"), "."]
-      : told("Prometheus keeps them for longer: `--prometheus URL` puts a link to yours here.")));
+      : withCode("Prometheus keeps them for longer: `--prometheus URL` puts a link to yours here.")));
   const names = CHARTS.flatMap(({ lines }) => lines.map((line) => line[1]));
   let found = null;
   async function load() {

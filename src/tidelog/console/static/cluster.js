@@ -1,7 +1,7 @@
 // The cluster, moving: brokers as columns, partitions as rows, replicas as cells, and what happened below.
 
 import { about, carryOut, change, cluster, focus, focusButton, get, inFocus, key, NO_FAVOURITES, remember } from "./api.js";
-import { clock, count, fill, h, pill, problem, told, VirtualRows } from "./dom.js";
+import { clock, count, fill, h, pill, problem, withCode, VirtualRows } from "./dom.js";
 import { ask, confirm } from "./dialogs.js";
 
 const ROW = 26;
@@ -131,7 +131,7 @@ export function clusterView(main, { query, signal }) {
           h("td", {}, id === found.leader ? pill("leader", "good") : found.in_sync.includes(id) ? pill("in sync", "good") : pill("out of sync", "warn")),
           h("td", { class: "number" }, found.lag[id] === null || found.lag[id] === undefined ? "?" : count(found.lag[id])))))),
       h("h2", {}, "Why"),
-      h("ul", { class: "why" }, found.why.map((line) => h("li", {}, told(line)))),
+      h("ul", { class: "why" }, found.why.map((line) => h("li", {}, withCode(line)))),
       h("div", { class: "bar" }, actions, h("button", { type: "button", onclick: () => select({ topic: found.topic, partition: found.partition }) }, "Ask again")));
   }
 
@@ -144,7 +144,7 @@ export function clusterView(main, { query, signal }) {
   function drawEvents() {
     const shown = cluster.events.slice(-300).reverse();
     fill(timeline, shown.length ? shown.map((event) => h("div", { class: "event" },
-      h("time", {}, clock(event.at_ms)), h("span", { class: "kind" }, pill(event.kind, KINDS[event.kind] ?? "plain")), h("span", {}, told(event.text))))
+      h("time", {}, clock(event.at_ms)), h("span", { class: "kind" }, pill(event.kind, KINDS[event.kind] ?? "plain")), h("span", {}, withCode(event.text))))
       : h("div", { class: "empty" }, "Nothing has happened since the console was started."));
   }
 

@@ -75,9 +75,9 @@ export function localTime(ms) {
 }
 
 // Commands in `backquotes` are set as code.
-export const told = (text) => String(text).split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
+export const withCode = (text) => String(text).split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 
-export const problem = (error) => h("div", { class: "error", role: "alert" }, told(error.message ?? error));
+export const problem = (error) => h("div", { class: "error", role: "alert" }, withCode(error.message ?? error));
 
 export function pill(text, kind = "plain") {
   return h("span", { class: `pill ${kind}` }, text);
@@ -151,7 +151,7 @@ export class VirtualRows {
 
 // A table of which at most `limit` rows are drawn, with a button for more.
 export function table(columns, rows, { onrow, limit = 300, empty = "Nothing here." } = {}) {
-  if (!rows.length) return h("div", { class: "card empty" }, told(empty));
+  if (!rows.length) return h("div", { class: "card empty" }, withCode(empty));
   const kind = (column) => [column.number && "number", column.minor && "minor"].filter(Boolean).join(" ") || undefined;
   const body = h("tbody");
   const draw = (from, to) => {

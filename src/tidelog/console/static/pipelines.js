@@ -1,7 +1,7 @@
 // Pipelines of this machine: every query with its rates, lag, batch duration, and the last error in one sentence.
 
 import { get } from "./api.js";
-import { bytes, count, fill, h, moment, pill, problem, rate, table, told } from "./dom.js";
+import { bytes, count, fill, h, moment, pill, problem, rate, table, withCode } from "./dom.js";
 
 const KINDS = { running: "good", idle: "good", starting: "warn", stopping: "warn", waiting: "warn", failed: "bad" };
 
@@ -13,7 +13,7 @@ export function pipelinesView(main, { signal }) {
     try {
       const found = await get("/api/pipelines");
       if (signal.aborted) return;
-      fill(list, found.length ? found.map(card) : h("div", { class: "card empty" }, told("No pipeline has run on this machine. `tidelog pipeline new` writes one.")));
+      fill(list, found.length ? found.map(card) : h("div", { class: "card empty" }, withCode("No pipeline has run on this machine. `tidelog pipeline new` writes one.")));
     } catch (error) { fill(list, h("div", { class: "card empty" }, error.message)); }
   }
 

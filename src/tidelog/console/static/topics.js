@@ -1,7 +1,7 @@
 // Topics: the list, one topic with its partitions and settings, and its messages.
 
 import { about, carryOut, cluster, focus, focusButton, get, inFocus, NO_FAVOURITES, remember, star } from "./api.js";
-import { bytes, count, duration, fill, h, lineChart, moment, pill, problem, rate, table, told, waiting } from "./dom.js";
+import { bytes, count, duration, fill, h, lineChart, moment, pill, problem, rate, table, withCode, waiting } from "./dom.js";
 import { ask, confirm } from "./dialogs.js";
 import { messagesView } from "./messages.js";
 
@@ -132,7 +132,7 @@ export function settingsTable(settings, kind, name, reload) {
   }
   function draw() {
     fill(list, table([
-      { title: "setting", cell: (each) => [h("span", { class: "mono" }, each.name), each.about ? h("div", { class: "quiet small" }, told(each.about)) : null] },
+      { title: "setting", cell: (each) => [h("span", { class: "mono" }, each.name), each.about ? h("div", { class: "quiet small" }, withCode(each.about)) : null] },
       { title: "value", cell: (each) => each.sensitive ? h("i", {}, "hidden") : h("span", {}, h("span", { class: "mono" }, each.value ?? "–"), " ", h("span", { class: "quiet" }, readable(each))) },
       { title: "from", minor: true, cell: (each) => each.source === "default" ? h("span", { class: "quiet" }, "default") : pill(each.source, "good") },
       { title: "", cell: (each) => about.manage && !each.read_only ? h("button", { type: "button", onclick: () => edit(each) }, "Edit") : "" },

@@ -45,7 +45,7 @@ export function transactionsView(main, { signal }) {
   const state = (each) => age(each) !== null && age(each) * 1000 > each.timeout_ms ? pill("hanging", "bad") : pill(each.state, OPEN.includes(each.state) ? "warn" : "plain");
 
   async function abort(each) {
-    const done = await confirm("Abort the transaction?", `The producer ${each.transactional_id} is fenced: it cannot write any more until it starts anew.`, "Abort", () => carryOut("abort-transaction", { id: each.transactional_id }));
+    const done = await confirm("Abort the transaction?", `The producer ${each.transactional_id} is fenced: it must be restarted before it can write again.`, "Abort", () => carryOut("abort-transaction", { id: each.transactional_id }));
     if (done) load();
   }
 
