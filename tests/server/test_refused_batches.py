@@ -3,10 +3,10 @@ import pytest
 from tests.server.harness import batch_of
 from tidelog.errors import NotEnoughReplicas, NotLeaderOrFollower
 from tidelog.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
-from tidelog.server.refused_batches import MAX_REFUSED, RefusedBatches, RequestedPartition
+from tidelog.server.refused_batches import MAX_REFUSED, ClientPartition, RefusedBatches
 from tidelog.storage.producer_state import ProducerStateManager
 
-ORDERS = RequestedPartition("orders", 0)
+ORDERS = ClientPartition("orders", 0)
 
 
 def header(sequence: int, *, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
@@ -85,7 +85,7 @@ def test_a_refused_batch_of_another_epoch_replaces_that_of_the_last_one() -> Non
 def test_others_are_not_affected() -> None:
     refused, log = refused_at(3), producers(2)
     refused.check(ORDERS, header(4, producer_id=8), log)
-    refused.check(RequestedPartition("orders", 1), header(4), log)
+    refused.check(ClientPartition("orders", 1), header(4), log)
     refused.check(ORDERS, header(0, epoch=1), log)
     assert len(refused.by_producer) == 0, "another epoch begins anew"
 
@@ -113,7 +113,7 @@ def test_sequences_wrap() -> None:
 def test_a_connection_remembers_so_many_and_none_without_a_producer() -> None:
     refused = RefusedBatches()
     refused.add(ORDERS, header(-1, epoch=-1, producer_id=-1), NotEnoughReplicas())
-    refused.add(RequestedPartition("x" * 250, 0), header(0), NotEnoughReplicas())
+    refused.add(ClientPartition("x" * 250, 0), header(0), NotEnoughReplicas())
     assert not refused.by_producer
     for producer_id in range(MAX_REFUSED + 5):
         refused.add(ORDERS, header(3, producer_id=producer_id), NotEnoughReplicas())

@@ -32,7 +32,7 @@ class OutOfSync(NamedTuple):
 
 
 def out_of_sync(leader: PartitionLeader, wall_offset_ms: int = 0) -> list[OutOfSync]:
-    """A report for each replica outside the ISR. `wall_offset_ms`: what wall time is ahead of monotonic time."""
+    """A report for each replica outside the ISR. `wall_offset_ms`: wall time minus monotonic time."""
     return [
         OutOfSync(
             replica,

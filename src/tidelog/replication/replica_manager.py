@@ -129,7 +129,7 @@ class ReplicaManager:
 
     @property
     def wall_offset_ms(self) -> int:
-        """For reports: what wall time is ahead of monotonic time now."""
+        """For reports: wall time minus monotonic time."""
         return self._clock.now_ms() - self.monotonic_ms()
 
     def on_follower_request(self, replica_id: BrokerId) -> int:

@@ -6,11 +6,11 @@ of a transaction for that of the last one, which is done; return offsets from wh
 a producer whose epoch it does not know.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from tidelog.errors import KafkaError, NotCoordinator
-from tidelog.runtime.deferred import Deferred, gather
+from tidelog.runtime.deferred import Deferred
 from tidelog.server.services import Services
 from tidelog.types import TopicPartition
 
@@ -21,16 +21,13 @@ def confirmed(
     reply: Deferred[R], coordinated_by: TopicPartition, reject: Callable[[KafkaError], R], services: Services
 ) -> Deferred[R]:
     """The reply, once it has waited for a commit or the store; else a rejection with NOT_COORDINATOR."""
-    if not reply.is_completed:
+    if not reply.has_value:
         return reply
     try:
         partition = services.replicas.get(*coordinated_by)
     except KafkaError:
         return reply
-    rejection = services.replicas.leader_confirmation.ask(partition).map(
-        lambda is_leader: (
-            None if is_leader else reject(NotCoordinator("this broker may not be the coordinator any more"))
-        )
+    not_coordinator = NotCoordinator("this broker may not be the coordinator any more")
+    return services.replicas.leader_confirmation.ask(partition).map(
+        lambda is_leader: reply.value if is_leader else reject(not_coordinator)
     )
-    both: Sequence[Deferred[Any]] = (reply, rejection)
-    return gather(both).map(lambda found: found[0] if found[1] is None else found[1])

@@ -24,14 +24,14 @@ MAX_MESSAGE_LENGTH = 200
 HALF_OF_SEQUENCES = (MAX_SEQUENCE + 1) // 2
 
 
-class RequestedPartition(NamedTuple):
+class ClientPartition(NamedTuple):
     """A partition as its client names it: a broker may not know the name of a new topic's id."""
 
     topic: str | Uuid
     partition: int
 
     @classmethod
-    def of(cls, topic: TopicProduceData, partition: int) -> "RequestedPartition":
+    def of(cls, topic: TopicProduceData, partition: int) -> "ClientPartition":
         return cls(topic.name or topic.topic_id, partition)
 
 
@@ -52,9 +52,9 @@ class RefusedBatches:
     __slots__ = ("by_producer",)
 
     def __init__(self) -> None:
-        self.by_producer: dict[tuple[RequestedPartition, int], _Refused] = {}
+        self.by_producer: dict[tuple[ClientPartition, int], _Refused] = {}
 
-    def add(self, requested: RequestedPartition, header: BatchHeader, error: RetriableError) -> None:
+    def add(self, requested: ClientPartition, header: BatchHeader, error: RetriableError) -> None:
         """Remember the batch if it is the producer's earliest refused one, until the producer sends it again."""
         if header.producer_id == NO_PRODUCER_ID or len(requested.topic) > MAX_NAME_LENGTH:
             return
@@ -66,7 +66,7 @@ class RefusedBatches:
         if len(self.by_producer) > MAX_REFUSED:
             del self.by_producer[next(iter(self.by_producer))]
 
-    def check(self, requested: RequestedPartition, header: BatchHeader, producers: ProducerStateManager | None) -> None:
+    def check(self, requested: ClientPartition, header: BatchHeader, producers: ProducerStateManager | None) -> None:
         """Raise the error of the refused batch before this one, unless this one follows the last one in the log.
 
         If the first batch behind a refused one comes a second time, the producer has given the refused one up. The

@@ -9,7 +9,7 @@ from tidelog.storage.checkpointing import CheckpointWriter
 from tidelog.storage.log import Log
 from tidelog.storage.log_directories import LogDirectories
 from tidelog.storage.log_directory import CHECKPOINTED_OFFSETS, LogDirectory, StorageContext
-from tidelog.storage.segment_lists import list_segments
+from tidelog.storage.segment_lists import record_segments
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ async def _mark_clean(
     if (
         not unclosed
         and are_checkpoints_written
-        and await directory.run(list_segments, directory, logs, broker_epoch)
+        and await directory.run(record_segments, directory, logs, broker_epoch)
         and await directory.run(directory.write_clean_shutdown_marker, broker_epoch, companion_ids)
     ):
         logger.info("closed log dir path=%s partitions=%d", directory.path, len(directory.logs))

@@ -24,13 +24,13 @@ from tidelog.storage.log_directory import (
     read_marker,
 )
 from tidelog.storage.partition_names import partition_name
-from tidelog.storage.segment import LOG_SUFFIX
+from tidelog.storage.segment import LOG_SUFFIX, segment_path
 from tidelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
-def list_segments(directory: LogDirectory, logs: Iterable[CheckpointedLog], broker_epoch: int) -> None:
+def record_segments(directory: LogDirectory, logs: Iterable[CheckpointedLog], broker_epoch: int) -> None:
     """Before the clean-shutdown marker is written. The broker epoch says to which marker the lists belong. Blocking."""
     lists = {log.topic_partition: log.base_offsets for log in logs if not log.is_future}
     write_segment_lists(directory.context.disk, directory.path, broker_epoch, lists)
@@ -53,24 +53,20 @@ def mark_missing_segments(directory: LogDirectory) -> dict[TopicPartition, list[
     for topic_partition, listed in lists.items():
         path = directory.file(partition_name(topic_partition))
         if disk.exists(path):
-            _compare(disk, path, listed)
+            _mark_if_missing(disk, path, listed)
     return lists
 
 
-def _compare(disk: Disk, path: str, listed: Sequence[int]) -> None:
+def _mark_if_missing(disk: Disk, path: str, listed: Sequence[int]) -> None:
     """A log that lacks only its last segments is shorter than its recovery point, which is noticed anyway."""
-    names = {entry.name for entry in disk.list_directory(path)}
-    is_there = [f"{base_offset:020d}{LOG_SUFFIX}" in names for base_offset in listed]
-    if not any(is_there) or False not in is_there[: _last(is_there)]:
+    files = {f"{path}/{entry.name}" for entry in disk.list_directory(path)}
+    present = [base_offset for base_offset in listed if segment_path(path, base_offset, LOG_SUFFIX) in files]
+    missing = [base_offset for base_offset in listed if segment_path(path, base_offset, LOG_SUFFIX) not in files]
+    if not present or not missing or missing[0] > present[-1]:
         return
-    missing = [base_offset for base_offset, found in zip(listed, is_there, strict=True) if not found]
     logger.error("segments are missing since the clean shutdown path=%s missing=%s", path, missing[:10])
-    if True in is_there[: is_there.index(False)]:
+    if present[0] < missing[0]:
         # A hole, which compaction leaves, too. The followers of this log may copy it, if it has to lead.
         disk.open(f"{path}/{OFFSET_GAPS}", "create").close()
     disk.open(f"{path}/{MISSING_SEGMENTS}", "create").close()
     disk.sync_directory(path)
-
-
-def _last(is_there: Sequence[bool]) -> int:
-    return len(is_there) - 1 - list(reversed(is_there)).index(True)

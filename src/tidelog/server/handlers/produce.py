@@ -57,7 +57,7 @@ from tidelog.server.delayed_produce import AppendWait, end_waits, wait_for_repli
 from tidelog.server.dispatch import RequestContext
 from tidelog.server.leader_hints import add_leaders_to_produce
 from tidelog.server.produce_responses import close_if_failed, confirm_order, failed, rejected
-from tidelog.server.refused_batches import RequestedPartition
+from tidelog.server.refused_batches import ClientPartition
 from tidelog.server.sliced_requests import MANY
 from tidelog.storage.producer_state import ProducerStateManager
 from tidelog.storage.record_checks import UndecodableBatch
@@ -270,7 +270,7 @@ class _Appends:
                     await turns.wait(is_continued=True)
         return response
 
-    def refuse(self, requested: RequestedPartition, batch: Buffer, error: KafkaError) -> PartitionProduceResponse:
+    def refuse(self, requested: ClientPartition, batch: Buffer, error: KafkaError) -> PartitionProduceResponse:
         """The response of a batch with an error. If the producer will retry, batches behind it get the error too."""
         if isinstance(error, RetriableError):
             self.context.connection.refused_batches.add(requested, read_header(batch), error)
@@ -302,7 +302,7 @@ def _refuse(
 ) -> PartitionProduceResponse:
     if data.records is None or len(data.records) < HEADER_BYTES:
         return failed(data.index, error)
-    return appends.refuse(RequestedPartition.of(topic, data.index), data.records, error)
+    return appends.refuse(ClientPartition.of(topic, data.index), data.records, error)
 
 
 def _append(
@@ -331,7 +331,7 @@ def _append(
         raise UnsupportedCompressionType(f"zstd needs version {ZSTD_FROM_VERSION} of Produce, not {version}")
     refused = context.connection.refused_batches
     if refused.by_producer:
-        requested = RequestedPartition.of(topic, data.index)
+        requested = ClientPartition.of(topic, data.index)
         refused.check(requested, read_header(batch), _producers_of(name, data.index, context))
     try:
         if attributes & TRANSACTIONAL_BIT:
@@ -421,13 +421,13 @@ class _Slot(NamedTuple):
     """The partition of an append, and the position of its response."""
 
     topic_partition: TopicPartition
-    requested: RequestedPartition
+    requested: ClientPartition
     responses: list[PartitionProduceResponse]
     position: int
 
     @classmethod
     def of(cls, topic: TopicProduceData, name: str, index: int, responses: list[PartitionProduceResponse]) -> "_Slot":
-        requested = RequestedPartition.of(topic, index)
+        requested = ClientPartition.of(topic, index)
         return cls(TopicPartition(name, index), requested, responses, len(responses))
 
 
@@ -469,7 +469,7 @@ class _HeldBatch(NamedTuple):
     """A batch that waits for the verification of its transaction."""
 
     topic_partition: TopicPartition
-    requested: RequestedPartition
+    requested: ClientPartition
     batch: memoryview
     header: BatchHeader
     prepared: PreparedBatch | None
