@@ -18,7 +18,14 @@ from tests.simulation.scenario import (
 )
 from tests.simulation.test_coordinators import GROUP_TOPIC, commit, committed
 from tests.simulation.test_transactions import STATE_TOPIC
-from tidelog.errors import NO_ERROR, NotCoordinator, NotLeaderOrFollower, OffsetOutOfRange, OutOfOrderSequenceNumber
+from tidelog.errors import (
+    NO_ERROR,
+    MemberIdRequired,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    OutOfOrderSequenceNumber,
+)
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -27,8 +34,11 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.messages.fetch import FetchResponse
+from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tidelog.protocol.messages.produce import ProduceResponse
+from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tidelog.simulation.cluster import SimulatedCluster
 from tidelog.types import BrokerId
 
@@ -230,3 +240,55 @@ def test_a_coordinator_with_a_successor_fences_nobody() -> None:
         assert await raw.commit(3) == NO_ERROR
 
     simulate(scenario, replica_lag_time_max_ms=2000)
+
+
+class RawMember:
+    """A member of a classic group that sends what it is told to."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.cluster = cluster
+        self.member_id = ""
+        self.generation = -1
+
+    async def join(self, broker_id: BrokerId) -> bool:
+        request = JoinGroupRequest(
+            group_id="group",
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=6000,
+            member_id=self.member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        joined = await ask(self.cluster, broker_id, request, JoinGroupResponse, 5)
+        if joined.error_code == MemberIdRequired.code:
+            self.member_id = joined.member_id
+            return await self.join(broker_id)
+        self.member_id, self.generation = joined.member_id, joined.generation_id
+        return joined.error_code == NO_ERROR and await self._sync(broker_id)
+
+    async def _sync(self, broker_id: BrokerId) -> bool:
+        assignment = SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"all")
+        request = SyncGroupRequest(
+            group_id="group", generation_id=self.generation, member_id=self.member_id, assignments=[assignment]
+        )
+        return (await ask(self.cluster, broker_id, request, SyncGroupResponse, 3)).error_code == NO_ERROR
+
+    async def heartbeat(self, broker_id: BrokerId) -> int:
+        request = HeartbeatRequest(group_id="group", generation_id=self.generation, member_id=self.member_id)
+        return (await ask(self.cluster, broker_id, request, HeartbeatResponse, 3)).error_code
+
+
+def test_a_member_of_a_coordinator_with_a_successor_loses_its_partitions_before_others_get_them() -> None:
+    """The successor hears no heartbeat of it, and gives its partitions away when its session is over."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create_topic(cluster, [1, 2, 3])
+        await create_topic(cluster, [3, 2, 1], name=GROUP_TOPIC, cleanup_policy="compact", min_insync_replicas=1)
+        member = RawMember(cluster)
+        await replace_coordinator_that_is_cut_off(cluster, GROUP_TOPIC, lambda: until(lambda: member.join(2)))
+        async with asyncio.timeout(5):
+            while await member.heartbeat(2) == NO_ERROR:  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+        assert await member.heartbeat(2) == NotCoordinator.code
+
+    simulate(scenario)

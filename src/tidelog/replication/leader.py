@@ -57,6 +57,7 @@ class PartitionLeader:
         "_may_commit",
         "broker_epoch",
         "broker_id",
+        "confirmed_ms",
         "eligible_leader_epochs",
         "epoch_start_offset",
         "followers",
@@ -106,6 +107,8 @@ class PartitionLeader:
         """Eligible leader replicas in the store (R42). The high watermark does not advance while there are any."""
         self.version = assignment.version
         self.pending: ProposeInSyncReplicas | None = None
+        self.confirmed_ms = NEVER_MS
+        """When the store last confirmed that this broker leads (`leader_confirmation.py`)."""
         self.is_superseded = False
         """Another broker changed the state in the store: no proposals until the controller sends it (R20)."""
         self.epoch_start_offset = epoch_start_offset

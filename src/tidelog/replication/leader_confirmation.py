@@ -33,8 +33,9 @@ class LeaderConfirmation:
     All questions about one partition that wait for its turn share a read.
     """
 
-    def __init__(self, store: Callable[[], Store]) -> None:
+    def __init__(self, store: Callable[[], Store], now_ms: Callable[[], int]) -> None:
         self._store = store
+        self._now_ms = now_ms
         self._waiting: dict[Partition, list[Deferred[bool]]] = {}
         self._has_waiting = asyncio.Event()
 
@@ -44,6 +45,11 @@ class LeaderConfirmation:
         self._waiting.setdefault(partition, []).append(answer)
         self._has_waiting.set()
         return answer
+
+    def is_recent(self, partition: Partition, max_age_ms: int) -> bool:
+        """Whether the store has confirmed the leadership in the last `max_age_ms`."""
+        leader = partition.leader
+        return leader is not None and self._now_ms() - leader.confirmed_ms <= max_age_ms
 
     async def ask_all(self, partitions: Iterable[Partition]) -> list[bool]:
         """`ask` for each partition, all in one step."""
@@ -68,6 +74,7 @@ class LeaderConfirmation:
         if leader is None:
             return False
         topic, index = partition.topic_partition
+        asked_ms = self._now_ms()
         own = PartitionRegistration(index, partition.replicas, leader.broker_id, leader.leader_epoch, ())
         try:
             node = await self._store().get(state_path(topic, index))
@@ -75,4 +82,7 @@ class LeaderConfirmation:
         except (StoreError, MalformedNode):
             return False
         suspend_superseded(partition, leader, found)
-        return (found.leader, found.leader_epoch) == (own.leader, own.leader_epoch) and partition.leader is leader
+        if (found.leader, found.leader_epoch) != (own.leader, own.leader_epoch) or partition.leader is not leader:
+            return False
+        leader.confirmed_ms = asked_ms
+        return True

@@ -46,7 +46,7 @@ class ReplicaManager:
         self._clock = clock
         self._isr_change_propagation = IsrChangePropagation(store, clock)
         self.alter_partition_manager = AlterPartitionManager(store, self.monotonic_ms, self._isr_change_propagation.add)
-        self.leader_confirmation = LeaderConfirmation(store)
+        self.leader_confirmation = LeaderConfirmation(store, self.monotonic_ms)
         self._context = PartitionContext(
             broker_id,
             purgatory,

@@ -13,6 +13,7 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
 )
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
+from tidelog.server.coordinator_confirmation import HEARTBEAT_CONFIRMATION_MS, confirmed
 from tidelog.server.dispatch import RequestContext
 
 
@@ -24,10 +25,13 @@ def handle_consumer_group_heartbeat(
     if context.denied(Operation.DESCRIBE, ResourceType.TOPIC, request.subscribed_topic_names or ()):
         return _rejected(TopicAuthorizationFailed())
     reply = Deferred(_rejected)
-    context.services.groups.consumer_heartbeat(request, caller_of(context), reply)
+    groups = context.services.groups
+    groups.consumer_heartbeat(request, caller_of(context), reply)
+    coordinated_by = groups.partition_of(request.group_id)
+    answer = confirmed(reply, coordinated_by, _rejected, context.services, HEARTBEAT_CONFIRMATION_MS)
     if context.services.authorizer is None:
-        return reply
-    return reply.map(lambda response: _without_denied_topics(response, context))
+        return answer
+    return answer.map(lambda response: _without_denied_topics(response, context))
 
 
 def _without_denied_topics(

@@ -5,6 +5,7 @@ from tidelog.errors import NO_ERROR, CoordinatorLoadInProgress, GroupAuthorizati
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.runtime.deferred import Deferred
 from tidelog.server.client_identity import caller_of
+from tidelog.server.coordinator_confirmation import HEARTBEAT_CONFIRMATION_MS, confirmed
 from tidelog.server.dispatch import RequestContext
 
 
@@ -14,8 +15,10 @@ def handle_heartbeat(
     if context.is_denied(Operation.READ, ResourceType.GROUP, request.group_id):
         return _rejected(GroupAuthorizationFailed())
     reply = Deferred(_rejected)
-    context.services.groups.heartbeat(request, caller_of(context), reply)
-    return reply
+    groups = context.services.groups
+    groups.heartbeat(request, caller_of(context), reply)
+    coordinated_by = groups.partition_of(request.group_id)
+    return confirmed(reply, coordinated_by, _rejected, context.services, HEARTBEAT_CONFIRMATION_MS)
 
 
 def _rejected(error: KafkaError) -> HeartbeatResponse:
