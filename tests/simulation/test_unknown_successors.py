@@ -134,6 +134,17 @@ def test_the_leader_of_the_store_answers_as_ever() -> None:
     simulate(scenario)
 
 
+def test_an_idle_leader_without_followers_learns_of_its_successor() -> None:
+    """At the log end no follower counts as lagging, so it does not find out by a change of the in-sync replicas."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await replace_leader_that_is_cut_off(cluster)
+        assert replica(cluster, 2).leader is not None
+        await wait_for(lambda: replica(cluster, 2).leader is None, 5)
+
+    simulate(scenario, replica_lag_time_max_ms=2000)
+
+
 # ---- coordinators
 
 

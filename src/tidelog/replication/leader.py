@@ -288,6 +288,18 @@ class PartitionLeader:
         # An in-sync replica that is no longer assigned has no RemoteReplica and leaves the ISR (KAFKA-9672).
         return follower is not None and follower.is_caught_up(self.log_end_offset, now_ms, self.lag_time_max_ms)
 
+    def has_silent_followers(self, now_ms: int) -> bool:
+        """Whether the broker of an in-sync follower has fetched nothing for replica.lag.time.max.ms.
+
+        False while an ISR change is being written, which finds out, too.
+        """
+        last_fetch_ms = self.peers.last_fetch_ms
+        return self.pending is None and any(
+            now_ms - max(follower.caught_up_ms, last_fetch_ms.get(replica, NEVER_MS)) > self.lag_time_max_ms
+            for replica, follower in self.followers.items()
+            if replica in self.in_sync_replicas
+        )
+
     def is_isr_eligible(self, follower: RemoteReplica) -> bool:
         """The broker is registered with the epoch in which it fetched (R39)."""
         epoch = self.peers.epochs.get(follower.broker_id)

@@ -205,7 +205,10 @@ class ReplicaManager:
             group.create_task(self._isr_change_propagation.run())
 
     async def _check_in_sync(self) -> None:
-        """R19: runs every half of replica.lag.time.max.ms, so that a replica leaves after 1.5 times that at most."""
+        """R19: runs every half of replica.lag.time.max.ms, so that a replica leaves after 1.5 times that at most.
+
+        At the log end no follower is lagging. If they are silent, the leader may have a successor, and asks the store.
+        """
         while True:
             await asyncio.sleep(self._context.lag_time_max_ms / 2000)
             now_ms = self.monotonic_ms()
@@ -213,6 +216,8 @@ class ReplicaManager:
                 leader = partition.leader
                 if leader is not None:
                     partition.perform(leader, leader.on_check(now_ms))
+                    if leader.has_silent_followers(now_ms):
+                        self.leader_confirmation.ask(partition)
 
     # ---- metrics
 
