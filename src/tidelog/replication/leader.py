@@ -95,9 +95,8 @@ class PartitionLeader:
         assert epoch_start_offset <= log_end_offset, "an epoch starts in the log, or at its end (R3)"
         self.broker_id = assignment.leader
         self.broker_epoch = assignment.broker_epoch
-        self.leader_epoch = assignment.leader_epoch
-        self.leading_since_epoch = assignment.leader_epoch
-        """First of the consecutive epochs in which this broker led the partition."""
+        self.leader_epoch = self.leading_since_epoch = assignment.leader_epoch
+        """`leading_since_epoch` is the first of the consecutive epochs in which this broker led the partition."""
         self.replicas = assignment.replicas
         self.replication_factor = len(set(assignment.replicas).difference(assignment.adding_replicas))
         """As Kafka: replicas that a reassignment is adding count when it is complete (R37)."""
@@ -111,8 +110,7 @@ class PartitionLeader:
         """When the store last confirmed that this broker leads (`leader_confirmation.py`)."""
         self.is_superseded = False
         """Another broker changed the state in the store: no proposals until the controller sends it (R20)."""
-        self.epoch_start_offset = epoch_start_offset
-        self.log_end_offset = log_end_offset
+        self.epoch_start_offset, self.log_end_offset = epoch_start_offset, log_end_offset
         self.high_watermark = self._given_high_watermark = high_watermark
         self.min_in_sync_replicas = min_in_sync_replicas
         self.lag_time_max_ms = lag_time_max_ms
