@@ -217,3 +217,39 @@ def test_interrupt_during_imports_leaves_no_stack_trace(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
     monkeypatch.delitem(sys.modules, "tidelog.cli.main", raising=False)
     assert run() == 130
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "topic create t --partitions",
+        "up --brokers",
+        "up --port",
+        "produce t --rate",
+        "produce t --repeat",
+        "consume t --offset",
+        "consume t --timeout",
+        "group reset-offsets g --shift-by",
+        "group reset-offsets g --to-offset",
+        "partition move --drain",
+        "partition move --balance --throttle",
+        "transaction abort --partition t:0 --producer-id",
+        "pipeline run f.toml --metrics",
+        "pipeline stop p --timeout",
+        "console --port",
+        "audit data --hot-keys",
+        "simulate --seed",
+        "simulate --seeds",
+        "simulate --seed 1 --duration",
+        "simulate --seed 1 --only",
+    ],
+)
+@pytest.mark.parametrize("value", ["1_0", " 5 ", "１", "nan", "x", "9" * 5_000])
+def test_a_number_on_the_command_line_has_plain_digits(
+    arguments: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([*arguments.split(), value])
+    assert left.value.code == 2
+    sentence = capsys.readouterr().err
+    assert ": expected " in sentence, "a sentence of ours, not argparse's"

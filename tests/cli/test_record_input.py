@@ -40,6 +40,8 @@ def test_fields_of_a_record() -> None:
     ("line", "said"),
     [
         ("nonsense", "is not JSON"),
+        ('{"value": NaN}', "is not JSON (JSON has no NaN)"),
+        ('{"value": {"a": -Infinity}}', "is not JSON (JSON has no -Infinity)"),
         ("[]", "is not a JSON object"),
         ("{}", 'has no "value"'),
         ('{"value": 1, "ky": 2}', "unknown field 'ky'; fields are key"),
@@ -66,7 +68,7 @@ def test_times_and_durations() -> None:
     assert duration_option("10m") == 600_000
     assert duration_option("1h30m") == 5_400_000
     assert duration_option("9" * 400 + "d") == 10**15
-    for wrong in ("10", "m", "10 m", "tomorrow"):
+    for wrong in ("10", "m", "10 m", "1_0m", "１m", "tomorrow"):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a duration"):
             duration_option(wrong)
 

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidelog.cluster.image import PartitionRegistration
+from tidelog.cluster.image import PartitionRegistration, Topic
+from tidelog.controller.context import ControllerContext
 from tidelog.controller.elections import (
     NO_STATE_VERSION,
     UNKNOWN_LOG_END,
@@ -20,6 +22,7 @@ from tidelog.controller.elections import (
     unclean_leader_election,
     updated_leader_and_isr,
 )
+from tidelog.types import ZERO_UUID, TopicPartition
 
 RECORDED = {1: 10, 2: 20, 3: 30}
 """Incarnations in which the states below were written."""
@@ -354,3 +357,12 @@ def test_the_elected_leader_has_everything_while_fewer_than_min_isr_lost_somethi
     assert set(decision.partition.in_sync_replicas) <= members - damaged or decision.partition.in_sync_replicas == (
         leader,
     )
+
+
+@pytest.mark.parametrize(("text", "expected"), [("2", 2), (" 2 ", 2), ("+2", 2), (None, 3)])
+def test_min_in_sync_replicas_of_a_topic_is_read_as_its_leader_reads_it(text: str | None, expected: int) -> None:
+    """Kafka stores values as they were given: with blanks and signs."""
+    context = ControllerContext(default_min_in_sync=3)
+    configs = {} if text is None else {"min.insync.replicas": text}
+    context.add_topic(Topic("t", ZERO_UUID, (partition(1, (1, 2)),), configs))
+    assert context.health(TopicPartition("t", 0)).min_in_sync == expected

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.cli.client_command import number_option
+
 if TYPE_CHECKING:
     from tidelog.audit.audit_run import Runner
     from tidelog.audit.report import Report
@@ -50,7 +52,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--hot-keys",
         metavar="N",
-        type=int,
+        type=number_option,
         default=10,
         help="number of most frequent keys to list (default: %(default)s)",
     )

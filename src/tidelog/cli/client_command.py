@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tidelog.cli.command_error import CommandError
+from tidelog.numerals import decimal_number, natural_number
 from tidelog.terminal.plurals import plural
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 MAX_COUNT = 2**31 - 1
 MAX_NUMBER = 2**63 - 1
 """What a count and an id may be in Kafka's protocol."""
-MAX_DIGITS = 1000
 GUESSES = {
     "frame of": "perhaps what answers there does not speak Kafka's protocol",
     "reset by peer": "perhaps it is a TLS port, which needs security.protocol=SSL in the file of --command-config",
@@ -110,12 +110,14 @@ def number_option(text: str) -> int:
 
 
 def _number(text: str, least: int, most: int) -> int:
-    is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
-    if not is_number or int(text) < least:
+    number = natural_number(text)
+    if number is None and text.isascii() and text.isdecimal():
+        number = most + 1
+    if number is None or number < least:
         raise argparse.ArgumentTypeError(f"expected a number of at least {least}, found {text!r}")
-    if int(text) > most:
+    if number > most:
         raise argparse.ArgumentTypeError(f"expected a number of at most {most}, found {text!r}")
-    return int(text)
+    return number
 
 
 def name_option(text: str) -> str:
@@ -125,11 +127,8 @@ def name_option(text: str) -> str:
 
 
 def seconds_option(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e9:
+    seconds = decimal_number(text)
+    if seconds is None or not 0 <= seconds < 1e9:
         raise argparse.ArgumentTypeError(f"expected a number of seconds, found {text!r}")
     return seconds
 

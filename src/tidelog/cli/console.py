@@ -17,6 +17,7 @@ from tidelog.cli.client_command import (
     run_unconnected,
 )
 from tidelog.cli.command_error import CommandError
+from tidelog.numerals import natural_number
 
 if TYPE_CHECKING:
     from tidelog.client.routing.cluster import Cluster
@@ -133,9 +134,10 @@ def _run_either(options: argparse.Namespace) -> int:
 
 
 def _port(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > 65535:
+    port = natural_number(text)
+    if port is None or port > 65535:
         raise argparse.ArgumentTypeError(f"expected a port between 0 and 65535, found {text!r}")
-    return int(text)
+    return port
 
 
 async def _run(cluster: "Cluster", options: argparse.Namespace) -> None:

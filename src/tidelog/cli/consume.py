@@ -4,6 +4,7 @@ import argparse
 import re
 
 from tidelog.cli.client_command import (
+    MAX_NUMBER,
     add_client_options,
     client_command,
     count_option,
@@ -12,6 +13,7 @@ from tidelog.cli.client_command import (
     seconds_option,
 )
 from tidelog.cli.time_options import duration_option, time_option
+from tidelog.numerals import whole_number
 
 DESCRIPTION = """\
 Print the records of topics, one per line, and wait for more until Ctrl-C. By default, starts at the end of the topics:
@@ -129,10 +131,10 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _offset_option(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, found {text!r}") from None
+    offset = whole_number(text)
+    if offset is None or abs(offset) > MAX_NUMBER:
+        raise argparse.ArgumentTypeError(f"expected an offset, or -N for the last N records, found {text!r}")
+    return offset
 
 
 def _pattern_option(text: str) -> "re.Pattern[bytes]":

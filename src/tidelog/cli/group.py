@@ -16,6 +16,7 @@ from tidelog.cli.client_command import (
 )
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.time_options import NOW, time_option
+from tidelog.numerals import natural_number, whole_number
 from tidelog.terminal.plurals import plural
 from tidelog.types import TopicPartition
 
@@ -114,22 +115,23 @@ class _Topic(NamedTuple):
 def _topic_option(text: str) -> _Topic:
     name, separator, numbers = text.partition(":")
     parts = numbers.split(",")
-    if not name or (separator and not all(part.isascii() and part.isdecimal() for part in parts)):
+    if not name or (separator and any(natural_number(part) is None for part in parts)):
         raise argparse.ArgumentTypeError(f"expected TOPIC or TOPIC:0,1 (partitions 0 and 1), found {text!r}")
     return _Topic(name, frozenset(map(int, parts)) if separator else None)
 
 
 def _offset_option(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > MAX_OFFSET:
+    offset = natural_number(text)
+    if offset is None or offset > MAX_OFFSET:
         raise argparse.ArgumentTypeError(f"expected an offset of at least 0, found {text!r}")
-    return int(text)
+    return offset
 
 
 def _shift_option(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number of records such as -100, found {text!r}") from None
+    number = whole_number(text)
+    if number is None or abs(number) > MAX_OFFSET:
+        raise argparse.ArgumentTypeError(f"expected a number of records such as -100, found {text!r}")
+    return number
 
 
 async def _list(cluster: "Cluster", options: argparse.Namespace) -> None:

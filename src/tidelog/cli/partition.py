@@ -4,6 +4,7 @@ import argparse
 import re
 
 from tidelog.cli.client_command import add_client_options, add_json_option, client_command, number_option
+from tidelog.numerals import natural_number
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 GOALS = ("count", "bytes", "rack")
@@ -112,14 +113,14 @@ def _add_topic_option(parser: argparse.ArgumentParser, text: str) -> None:
 
 def _brokers_option(text: str) -> tuple[int, ...]:
     parts = text.split(",")
-    if not all(part.isascii() and part.isdecimal() for part in parts):
+    if any(natural_number(part) is None for part in parts):
         raise argparse.ArgumentTypeError(f"expected broker ids such as 3 or 3,4, found {text!r}")
     return tuple(map(int, parts))
 
 
 def _rate_option(text: str) -> int:
     """In bytes per second."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKmMgG]?i?)[bB]?(?:/s)?", text)
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]+)?) *([kKmMgG]?i?)[bB]?(?:/s)?", text)
     rate = int(float(found[1]) * UNITS.get(found[2].upper(), 0)) if found else 0
     if rate < 1:
         raise argparse.ArgumentTypeError(f"expected bytes per second such as 10MB, found {text!r}")

@@ -16,6 +16,7 @@ from tidelog.client.admin.reassignment_admin import ReassignmentAdmin
 from tidelog.client.routing.cluster import Cluster
 from tidelog.client.routing.metadata import PartitionMetadata
 from tidelog.errors import KafkaError
+from tidelog.numerals import natural_number
 from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -125,7 +126,7 @@ def _chosen(named: Sequence[str], survey: Survey) -> set[TopicPartition]:
         topic, separator, number = text.rpartition(":")
         if not separator:
             topic = text
-        elif not number.isdecimal():
+        elif natural_number(number) is None:
             raise CommandError(f"expected TOPIC or TOPIC:N, such as orders:0, found {text!r}")
         of_topic = {each for each in survey.partitions if each.topic == topic}
         if not of_topic:
@@ -186,7 +187,7 @@ def _topic_partition(topic: str, partition: int | None) -> TopicPartition:
     if partition is not None:
         return TopicPartition(topic, partition)
     name, separator, number = topic.rpartition(":" if ":" in topic else "-")
-    if not separator or not (number.isascii() and number.isdecimal()):
+    if not separator or natural_number(number) is None:
         raise CommandError(f"which partition of {topic}? Give its number too: tidelog partition why {topic} 0")
     return TopicPartition(name, int(number))
 

@@ -3,6 +3,7 @@
 import argparse
 
 from tidelog.cli.client_command import add_json_option, seconds_option
+from tidelog.numerals import natural_number
 from tidelog.pipelines.running.pipeline_state import STATE_VARIABLE, default_state_directory
 
 TEMPLATES = {
@@ -165,9 +166,10 @@ def _add_state_option(parser: argparse.ArgumentParser) -> None:
 
 
 def port_option(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 65536:
+    port = natural_number(text)
+    if port is None or not 0 < port < 65536:
         raise argparse.ArgumentTypeError(f"expected a port number, found {text!r}")
-    return int(text)
+    return port
 
 
 def _run_command(action: str, options: argparse.Namespace) -> int:

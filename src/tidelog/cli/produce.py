@@ -11,6 +11,7 @@ from tidelog.cli.client_command import (
     number_option,
     settings_option,
 )
+from tidelog.numerals import decimal_number
 
 DESCRIPTION = """\
 Write each line of standard input to a topic as one record. A topic that does not exist is created if the cluster
@@ -78,10 +79,7 @@ def _separator_option(text: str) -> str:
 
 
 def _rate_option(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < 1e9:
+    rate = decimal_number(text)
+    if rate is None or not 0 < rate < 1e9:
         raise argparse.ArgumentTypeError(f"expected a number of records per second above 0, found {text!r}")
     return rate

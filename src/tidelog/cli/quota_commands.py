@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tidelog.cli.command_error import CommandError
 from tidelog.client.admin.quota_admin import QuotaAdmin
 from tidelog.client.routing.cluster import Cluster
+from tidelog.numerals import decimal_number
 from tidelog.quotas.entities import CLIENT_ID, IP, USER, QuotaEntity, QuotaMistake, check_quota, entity_of, quota_text
 from tidelog.terminal.tables import table
 
@@ -67,10 +68,10 @@ def _entity(options: argparse.Namespace) -> QuotaEntity:
 
 
 def _number(key: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise CommandError(f"{key} needs a number, found {text!r}") from None
+    number = decimal_number(text)
+    if number is None:
+        raise CommandError(f"{key} needs a number, found {text!r}")
+    return number
 
 
 def _shown(entity: QuotaEntity, kind: str) -> str:

@@ -33,7 +33,7 @@ class InputRecord(NamedTuple):
 
 def json_record(line: bytes) -> InputRecord:
     try:
-        found = json.loads(line)
+        found = json.loads(line, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise BadRecord(f"is not JSON ({error})") from None
     if not isinstance(found, dict):
@@ -50,6 +50,11 @@ def json_record(line: bytes) -> InputRecord:
         _whole_number(found, "partition"),
         _timestamp(found.get("timestamp")),
     )
+
+
+def _reject_constant(name: str) -> None:
+    """Python reads NaN and Infinity, which JSON does not have."""
+    raise ValueError(f"JSON has no {name}")
 
 
 def _bytes(found: Mapping[str, object], name: str) -> bytes | None:

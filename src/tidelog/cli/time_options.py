@@ -11,7 +11,7 @@ NOW = -1
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 MAX_DURATION_MS = 1e15
 """Since long before the first computer."""
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|m|h|d)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|min|m|h|d)")
 
 
 def time_option(text: str) -> int:

@@ -14,6 +14,7 @@ from tidelog.cli.client_command import (
     run_command,
 )
 from tidelog.cli.command_error import CommandError
+from tidelog.numerals import natural_number
 from tidelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _state_option(text: str) -> str:
 
 def _partition_option(text: str) -> TopicPartition:
     topic, _, number = text.rpartition(":")
-    if not topic or not number.isascii() or not number.isdecimal():
+    if not topic or natural_number(number) is None:
         raise argparse.ArgumentTypeError(f"expected TOPIC:N, found {text!r}")
     return TopicPartition(topic, int(number))
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tidelog.cli.client_command import add_json_option
+from tidelog.cli.client_command import add_json_option, number_option
 from tidelog.cli.local_command import add_data_option, run_command
 
 DESCRIPTION = """\
@@ -33,15 +33,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_data_option(parser)
-    parser.add_argument("--brokers", metavar="N", type=int, help="number of brokers (default: 3, or as stored in DIR)")
-    parser.add_argument(
-        "--per-core",
-        action="store_true",
-        help="one broker for each core, for speed: brokers have the machine as rack, and topics one replica",
-    )
-    parser.add_argument(
-        "--port", metavar="P", type=int, help="port of broker 1; 0: free ports (default: 29092, or as stored in DIR)"
-    )
+    _add_size_options(parser)
     parser.add_argument(
         "--zookeeper", metavar="HOST:PORT[/PATH]", help="keep the metadata in ZooKeeper instead of a file in DIR"
     )
@@ -73,6 +65,23 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--config", metavar="FILE", help="a server.properties file with settings for all brokers")
     add_json_option(parser, "with --detach: print JSON when the cluster is ready")
     parser.set_defaults(run=run)
+
+
+def _add_size_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--brokers", metavar="N", type=number_option, help="number of brokers (default: 3, or as stored in DIR)"
+    )
+    parser.add_argument(
+        "--per-core",
+        action="store_true",
+        help="one broker for each core, for speed: brokers have the machine as rack, and topics one replica",
+    )
+    parser.add_argument(
+        "--port",
+        metavar="P",
+        type=number_option,
+        help="port of broker 1; 0: free ports (default: 29092, or as stored in DIR)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from tidelog.cluster.node_names import sanitized
+from tidelog.numerals import decimal_number
 from tidelog.quotas.entities import DEFAULT, QuotaEntity
 
 USERS, CLIENTS, IPS = "users", "clients", "ips"
@@ -55,10 +56,7 @@ def quotas_of(configs: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, fl
     """The quotas among the configs of an entity; users also have credentials there."""
     found = {}
     for key in keys:
-        try:
-            value = float(configs[key])
-        except (KeyError, ValueError):
-            continue
-        if value > 0:
+        value = decimal_number(configs.get(key, ""))
+        if value is not None and value > 0:
             found[key] = value
     return found

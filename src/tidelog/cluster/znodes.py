@@ -12,6 +12,7 @@ from tidelog.cluster.znode_json import INT32 as INT32
 from tidelog.cluster.znode_json import MalformedNode as MalformedNode
 from tidelog.cluster.znode_json import decode_field, decode_json, encode_json, int32, int64, node_name, text_or_none
 from tidelog.config.listeners import PROTOCOL_NUMBERS, Endpoint, parse_listener
+from tidelog.numerals import whole_number
 from tidelog.types import ZERO_UUID, BrokerId, TopicPartition, Uuid, uuid_from_text, uuid_text
 
 CONTROLLER = "/controller"
@@ -445,10 +446,10 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    try:
-        return int32(int(data))
-    except ValueError as error:
-        raise MalformedNode(f"{CONTROLLER_EPOCH}: {data!r}") from error
+    epoch = whole_number(data.decode("latin-1"))
+    if epoch is None or epoch not in INT32:
+        raise MalformedNode(f"{CONTROLLER_EPOCH}: {data!r}")
+    return epoch
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:

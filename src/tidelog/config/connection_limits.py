@@ -2,7 +2,8 @@
 
 from ipaddress import ip_address
 
-from tidelog.config.setting import BadValue
+from tidelog.config.setting import INT_MAX, BadValue
+from tidelog.numerals import natural_number
 
 
 def parse_overrides_per_ip(text: str) -> dict[str, int]:
@@ -15,9 +16,10 @@ def parse_overrides_per_ip(text: str) -> dict[str, int]:
         except ValueError:
             # Kafka also accepts host names, and resolves them once at start: a DNS answer is a poor guard.
             raise BadValue(f"{entry}: expected address:count, with the address in numbers") from None
-        if not count.strip().isdecimal():
+        limit = natural_number(count.strip())
+        if limit is None or limit > INT_MAX:
             raise BadValue(f"{entry}: the number of connections must be at least 0")
-        found[address] = int(count)
+        found[address] = limit
     return found
 
 

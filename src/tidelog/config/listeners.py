@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tidelog.config.setting import BadValue
 
-_HOST_AND_PORT = r"(?:\[(?P<address>[0-9A-Fa-f:%.]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d+)"
+_HOST_AND_PORT = r"(?:\[(?P<address>[0-9A-Fa-f:%.]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>[0-9]{1,5})"
 _ADDRESS = re.compile(_HOST_AND_PORT)
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://" + _HOST_AND_PORT)
 SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

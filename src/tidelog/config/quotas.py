@@ -18,7 +18,7 @@ DESCRIBED_WHERE_SET = frozenset(
 )
 """Rates that DescribeConfigs omits unless they are set. Tools remove a rate and wait until it is gone, as in Kafka."""
 
-_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+_REPLICA = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
 
 
 def check_throttled_replicas(name: str, replicas: tuple[str, ...]) -> None:

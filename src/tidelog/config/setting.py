@@ -9,6 +9,8 @@ from enum import Enum, IntEnum
 from functools import cache
 from typing import Any, TypeVar
 
+from tidelog.numerals import WHITESPACE, decimal_number, whole_number
+
 T = TypeVar("T")
 
 
@@ -39,7 +41,8 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 _LIST_SEPARATOR = re.compile(r"\s*,\s*")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INFINITIES = ("Infinity", "+Infinity", "-Infinity")
+"""As Java writes them."""
 
 
 class BadValue(ValueError):
@@ -73,7 +76,7 @@ class Setting:
 
     def parse(self, text: str) -> Any:
         """Parse and validate a value. Raises BadValue."""
-        value = _PARSERS[self.type](text.strip(), self.type)
+        value = _PARSERS[self.type](text.strip(WHITESPACE), self.type)
         self._check_bounds(value)
         self._check_choice(value)
         if self.check is not None:
@@ -216,17 +219,15 @@ def _parse_string(text: str, _: ConfigType) -> str:
 
 def _parse_integer(text: str, kind: ConfigType) -> int:
     limit = 1 << (INTEGER_BITS[kind] - 1)
-    if not _INTEGER.fullmatch(text) or len(text) > 20 or not -limit <= int(text) < limit:
+    value = whole_number(text)
+    if value is None or not -limit <= value < limit:
         raise BadValue(f"Not a number of type {kind.name}")
-    return int(text)
+    return value
 
 
 def _parse_double(text: str, kind: ConfigType) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise BadValue(f"Not a number of type {kind.name}") from None
-    if value != value:
+    value = float(text) if text in _INFINITIES else decimal_number(text)
+    if value is None:
         raise BadValue(f"Not a number of type {kind.name}")
     return value
 

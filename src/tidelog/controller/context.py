@@ -14,6 +14,7 @@ from tidelog.cluster.image import NO_INCARNATION, BrokerRegistration, PartitionR
 from tidelog.controller.elections import NO_STATE_VERSION, Health, LogEnd
 from tidelog.controller.log_directories import LogDirectories
 from tidelog.controller.states import PartitionState, Replica, ReplicaState, partition_states, replica_states
+from tidelog.numerals import whole_number
 from tidelog.state_machine import StateMap
 from tidelog.types import BrokerId, TopicPartition, Uuid
 
@@ -197,8 +198,8 @@ class ControllerContext:
         return self._with_restart_findings(topic_partition, partition, known) if came_back else known
 
     def _min_in_sync(self, topic: MutableTopic) -> int:
-        configured = topic.configs.get("min.insync.replicas", "")
-        return int(configured) if configured.isdecimal() else self.default_min_in_sync
+        configured = whole_number(topic.configs.get("min.insync.replicas", "").strip())
+        return self.default_min_in_sync if configured is None else configured
 
     def _replaced(self, partition: PartitionRegistration) -> set[BrokerId]:
         """In-sync or eligible replicas whose broker epoch differs from the recorded one (R41, KIP-903)."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tidelog.numerals import natural_number
 from tidelog.sasl.exchange import SaslFailure
 
 _NAME = r"(?:[^=,\0\x01]|=2C|=3D)+"
@@ -156,9 +157,16 @@ def unsecured_rules(options: Mapping[str, str]) -> ClaimRules:
     return ClaimRules(
         principal_claim=options.get("unsecuredValidatorPrincipalClaimName", "sub"),
         scope_claim=options.get("unsecuredValidatorScopeClaimName", "scope"),
-        clock_skew_ms=int(options.get("unsecuredValidatorAllowableClockSkewMs", "0")),
+        clock_skew_ms=_clock_skew_ms(options.get("unsecuredValidatorAllowableClockSkewMs", "0")),
         required_scopes=frozenset(options.get("unsecuredValidatorRequiredScope", "").split()),
     )
+
+
+def _clock_skew_ms(text: str) -> int:
+    found = natural_number(text)
+    if found is None:
+        raise ValueError(f"unsecuredValidatorAllowableClockSkewMs needs a number of milliseconds, found {text!r}")
+    return found
 
 
 def unsecured_token(subject: str, now_ms: int, lifetime_ms: int = 3_600_000) -> str:

@@ -3,6 +3,8 @@
 import re
 import socket
 
+from tidelog.numerals import natural_number
+
 FORMS = re.compile(r"local|local\[.+\]|local-cluster\[.+\]|yarn|[a-z][a-z0-9+.-]*://.+")
 STANDALONE = "spark://"
 ANSWER_TIMEOUT_S = 5.0
@@ -26,7 +28,7 @@ def _reject_silent(master: str) -> None:
     reasons = []
     for address in master.removeprefix(STANDALONE).split(","):
         host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
+        if not host or natural_number(port) is None:
             raise WrongMaster(f"'{master}' is not a Spark master: use spark://HOST:PORT")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_TIMEOUT_S).close()

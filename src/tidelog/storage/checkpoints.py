@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
+from tidelog.numerals import whole_number
 from tidelog.runtime.disk import Disk
 from tidelog.storage.leader_epochs import EpochEntry
 from tidelog.types import TopicPartition
@@ -161,7 +162,7 @@ def _parse_lines(path: str, data: bytes, fields: int | None) -> list[list[str]]:
 
 
 def _number(path: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise CorruptCheckpoint(f"{path}: {text!r} is not a number") from None
+    number = whole_number(text)
+    if number is None:
+        raise CorruptCheckpoint(f"{path}: {text!r} is not a number")
+    return number

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import pytest
 
+from tidelog.numerals import natural_number
+
 if TYPE_CHECKING:
     from tidelog.testing.cluster import Cluster
 
@@ -95,11 +97,8 @@ def _wanted(request: pytest.FixtureRequest) -> WantedCluster:
     if not isinstance(settings, dict):
         raise pytest.UsageError(f"@pytest.mark.kafka(settings=...) must be a dict, not {settings!r}")
     brokers = given.get("brokers", request.config.getini(BROKERS_OPTION))
-    try:
-        number = int(str(brokers))
-    except ValueError:
-        number = 0
-    if number < 1:
+    number = natural_number(str(brokers).strip())
+    if number is None or number < 1:
         raise pytest.UsageError(f"the number of brokers must be 1 or more, not {brokers!r}")
     settings = {**_ini_settings(request.config), **settings}
     process = bool(given.get("process", request.config.getini(PROCESS_OPTION)))

@@ -8,6 +8,7 @@ from tidelog.client.admin.admin import DEFAULT_TIMEOUT_S
 from tidelog.client.network.retries import retried
 from tidelog.client.routing.cluster import Cluster
 from tidelog.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition, raise_error
+from tidelog.numerals import natural_number
 from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -119,6 +120,7 @@ def _broker_of(resource: Resource) -> int | None:
     """Only the broker itself answers for its configs; None if any broker does."""
     if resource.kind not in (ResourceKind.BROKER, ResourceKind.LOGGER) or resource.name == ALL_BROKERS:
         return None
-    if not resource.name.isdecimal():
+    broker_id = natural_number(resource.name)
+    if broker_id is None:
         raise InvalidRequest(f"a broker has a number, not the name {resource.name!r}")
-    return int(resource.name)
+    return broker_id

@@ -8,6 +8,7 @@ from tidelog.client.network.secured_network import secured_network
 from tidelog.client.routing.cluster import Cluster
 from tidelog.config.client import client_security
 from tidelog.config.nearest import did_you_mean
+from tidelog.numerals import whole_number
 from tidelog.protocol.compression import Codec
 from tidelog.runtime.network import Network
 from tidelog.runtime.randomness import SystemRandomness
@@ -34,11 +35,8 @@ def choice(choices: Mapping[str, T]) -> Callable[[str], T]:
 
 def number(at_least: int = 0) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = at_least - 1
-        if value < at_least:
+        value = whole_number(text.strip())
+        if value is None or value < at_least:
             raise ValueError(f"a whole number of at least {at_least}")
         return value
 
