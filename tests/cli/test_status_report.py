@@ -1,6 +1,7 @@
 """The report of `tidelog status`: what is wrong comes first, in few words, with the health as exit code."""
 
 from tidelog.cli.local_cluster.report import Health, as_text, health_of, problem_lines
+from tidelog.cli.local_cluster.screen import picture
 from tidelog.cli.local_cluster.status_command import held
 from tidelog.cli.local_cluster.view import BrokerState, BrokerView, ClusterView, OutOfSync, PartitionView
 from tidelog.terminal.colours import paint_for, painted, plain
@@ -49,6 +50,9 @@ def test_leaderless_partitions_come_first_with_their_reason() -> None:
     shown = as_text(view)
     assert shown[0].startswith("not writable: 3 topics, 351 partitions: 1 without a leader")
     assert len(shown) < 50
+    table = shown[shown.index("") :]
+    assert next(line for line in table if line.startswith(("big", "lost"))).startswith("lost-7")
+    assert any(line.startswith("lost-7") for line in picture(view, columns=100, rows=24))
     assert shown[-1] == "... and 271 partitions more; --all lists them"
     assert len(as_text(view, limit=None)) > 351
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 
 NUMBER = re.compile(r"\d+(,\d{3})*(\.\d+)?( [A-Za-z]{1,2})?( \([^)]*\))?")
 """An optional unit, and an optional second number in brackets."""
+ABSENT = ("-", "?", "none")
+"""What stands for a number that is not there."""
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -16,7 +18,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 def _is_number(text: str) -> bool:
-    return text == "-" or NUMBER.fullmatch(text) is not None
+    return text in ABSENT or NUMBER.fullmatch(text) is not None
 
 
 def _line(row: Sequence[str], widths: Sequence[int], is_number: Sequence[bool]) -> str:

@@ -58,6 +58,8 @@ def as_text(view: ClusterView, remedy: Remedy | None = None, limit: int | None =
     shown = [each for each in view.partitions if limit is None or not is_internal(each.topic_partition.topic)]
     if any(not each.is_healthy for each in shown) and limit is not None:
         shown = [each for each in shown if not each.is_healthy or each.move is not None]
+    if limit is not None:
+        shown.sort(key=urgency)
     lines = [*verdict_lines(view), *problem_lines(view, remedy), "", *broker_lines(view)]
     if shown:
         listed = shown if limit is None else shown[:limit]
@@ -68,6 +70,15 @@ def as_text(view: ClusterView, remedy: Remedy | None = None, limit: int | None =
         if len(listed) < len(shown):
             lines.append(f"... and {plural(len(shown) - len(listed), 'partition')} more; --all lists them")
     return lines
+
+
+def urgency(partition: PartitionView) -> int:
+    """Sort key, worst first: no leader, no writes, too few replicas, healthy."""
+    if not partition.has_leader:
+        return 0
+    if not partition.is_writable:
+        return 1
+    return 3 if partition.is_healthy else 2
 
 
 def _briefly(partition: PartitionView, view: ClusterView) -> PartitionView:

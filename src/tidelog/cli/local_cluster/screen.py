@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
-from tidelog.cli.local_cluster.report import problem_lines, verdict_lines
+from tidelog.cli.local_cluster.report import problem_lines, urgency, verdict_lines
 from tidelog.cli.local_cluster.view import (
     ClusterView,
     PartitionView,
@@ -66,9 +66,9 @@ def picture(view: ClusterView, columns: int, rows: int) -> list[str]:
     head = [*wrapped, "", *broker_lines(view, columns), ""]
     room = max(MIN_PARTITION_LINES, rows - len(head) - 2)
     worth_showing = [partition for partition in view.partitions if partition.is_shown_by_default]
-    ordered = sorted(worth_showing, key=lambda partition: partition.is_healthy)
+    ordered = sorted(worth_showing, key=urgency)
     shown = _fitting(ordered, room, lambda partition: 1 + len(reason_lines(partition, view.at_ms, columns)))
-    lines = head + partition_lines(sorted(shown, key=lambda partition: partition.topic_partition), view.at_ms, columns)
+    lines = head + partition_lines(shown, view.at_ms, columns)
     if len(shown) < len(ordered):
         lines.append(f"... and {len(ordered) - len(shown)} more partitions; `tidelog status` lists all")
     return lines
