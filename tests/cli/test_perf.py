@@ -52,6 +52,8 @@ def test_writing_and_reading_are_measured(cli: CommandLine) -> None:
     assert written["latency"]["p99_ms"] > 0
     read = json.loads(cli.good("perf", "consume", "speed", "--records", "500", "--json"))
     assert (read["records"], read["bytes"]) in ((500, 24_950), (500, 25_000))  # the first record, unmeasured, is empty
+    all_of_them = json.loads(cli.good("perf", "consume", "speed", "--timeout", "1", "--json"))
+    assert (all_of_them["records"], all_of_them["seconds"] < 1) == (501, True), "the wait at the end is not measured"
     assert "records/s" in cli.good("perf", "produce", "speed", "--records", "20", "--rate", "1000")
     assert "nowhere does not exist" in cli.rejection("perf", "consume", "nowhere")
 

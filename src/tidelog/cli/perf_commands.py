@@ -39,6 +39,8 @@ class Progress:
     def __init__(self) -> None:
         self._now = asyncio.get_running_loop().time
         self.began_at = self._now()
+        self._last_at = self.began_at
+        self._ended_at: float | None = None
         self.records = 0
         self.size_bytes = 0
         self.latencies = Latencies()
@@ -48,9 +50,14 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        return self._now() - self.began_at
+        return (self._now() if self._ended_at is None else self._ended_at) - self.began_at
+
+    def end_at_last_record(self) -> None:
+        """The wait for a record that never came is no part of the measurement."""
+        self._ended_at = self._last_at
 
     def add(self, records: int, size_bytes: int) -> None:
+        self._last_at = self._now()
         self.records += records
         self.size_bytes += size_bytes
 
@@ -160,6 +167,7 @@ async def consume(cluster: Cluster, options: argparse.Namespace) -> None:
             while progress.records < options.records:
                 records = (await consumer.poll(options.timeout))[: options.records - progress.records]
                 if not records:
+                    progress.end_at_last_record()
                     return
                 progress.add(len(records), sum(len(each.value or b"") + len(each.key or b"") for each in records))
 
