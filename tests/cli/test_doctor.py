@@ -1,7 +1,10 @@
 """`tidelog doctor`: each problem is found, with the command that mends it."""
 
+import asyncio
 import json
+from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +21,9 @@ from tidelog.cli.doctor_checks import (
     finding_lines,
     machine_findings,
 )
+from tidelog.cli.doctor_command import _cluster, _command, _place
+from tidelog.cli.local_cluster.data_directory import DataDirectory
+from tidelog.cli.local_cluster.plan import Plan
 from tidelog.cli.local_cluster.view import ClusterView, Move
 from tidelog.testing import Cluster
 
@@ -131,3 +137,16 @@ def test_doctor_visits_a_running_cluster(capfd: pytest.CaptureFixture[str]) -> N
         assert "single" in next(each["sentence"] for each in found if each["subject"] == "replication")
         kafka.kill(2)
         assert "broker 2: it " in cli.run("doctor").out
+        shown = cli.run("doctor").out
+        assert f"partition move --plan FILE --bootstrap {kafka.bootstrap_servers}`" in shown, "it can be pasted"
+
+
+def test_remedies_name_the_cluster_of_a_data_directory(tmp_path: Path) -> None:
+    data = DataDirectory(str(tmp_path))
+    data.keep(Plan(3, 31000, None), {})
+    options = Namespace(data=str(tmp_path), bootstrap=None, profile=None, command_config=None)
+    (found,) = asyncio.run(_cluster(options))
+    assert found.remedy.endswith(f" up --data {tmp_path}` starts it")
+    place = _place(options)
+    assert _command("partition why t 0", options, place).endswith(f"--bootstrap {Plan(3, 31000, None).bootstrap}")
+    assert _command("start 2", options, place).endswith(f"start 2 --data {tmp_path}")

@@ -3,7 +3,9 @@
 import argparse
 import asyncio
 import json
+import re
 import resource
+import shlex
 import shutil
 import socket
 import sys
@@ -28,6 +30,7 @@ from tidelog.cli.doctor_checks import (
 )
 from tidelog.cli.local_cluster.data_directory import DataDirectory
 from tidelog.cli.local_cluster.foreground import new_queries
+from tidelog.cli.local_cluster.hints import bootstrap_flag, hint, program
 from tidelog.cli.local_cluster.inspection import inspect_local_cluster, inspect_remote_cluster
 from tidelog.cli.local_cluster.plan import HOST
 from tidelog.cli.local_cluster.view import ClusterView
@@ -45,6 +48,9 @@ from tidelog.runtime.randomness import SystemRandomness
 from tidelog.terminal.colours import paint_for
 
 TIMEOUT_S = 5.0
+COMMAND = re.compile("`tidelog ([^`]+)`")
+LOCAL_COMMANDS = ("start", "up")
+"""Take a data directory; the others take the address of brokers."""
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -181,7 +187,8 @@ async def _cluster(options: argparse.Namespace) -> list[Finding]:
         remedy = "`tidelog up` starts it" if place.data else "check the address, the login, and that the brokers run"
         where = ", ".join(map(str, place.bootstrap))
         why = await reason_of_silence(place.command_config, place.bootstrap)
-        return [Finding(Severity.ERROR, "cluster", f"no broker answers at {where} ({why})", remedy)]
+        silent = Finding(Severity.ERROR, "cluster", f"no broker answers at {where} ({why})", remedy)
+        return [_pasteable(silent, options, place)]
     async with Cluster(command_network(place.command_config), place.bootstrap, SystemRandomness()) as cluster:
         facts = ClusterFacts(
             view,
@@ -190,7 +197,26 @@ async def _cluster(options: argparse.Namespace) -> list[Finding]:
             await _transactions(cluster, view),
             place.data is not None,
         )
-    return cluster_findings(facts)
+    return [_pasteable(each, options, place) for each in cluster_findings(facts)]
+
+
+def _pasteable(finding: Finding, options: argparse.Namespace, place: _Place) -> Finding:
+    """With the options that name the cluster: a command for another cluster would mend nothing."""
+    return finding._replace(remedy=COMMAND.sub(lambda found: f"`{_command(found[1], options, place)}`", finding.remedy))
+
+
+def _command(command: str, options: argparse.Namespace, place: _Place) -> str:
+    if place.data is not None and command.split()[0] in LOCAL_COMMANDS:
+        return hint(place.data, command)
+    flags = ""
+    if place.data is not None:
+        flags = bootstrap_flag(place.data, place.data.require_plan())
+    elif options.profile is not None:
+        flags = f" --profile {shlex.quote(options.profile)}"
+    elif options.bootstrap is not None:
+        flags = f" --bootstrap {shlex.quote(options.bootstrap)}"
+    config = options.command_config or (place.command_config if flags and place.data else None)
+    return f"{program()} {command}{flags}" + (f" --command-config {shlex.quote(config)}" if config else "")
 
 
 async def _view(place: _Place) -> ClusterView:
