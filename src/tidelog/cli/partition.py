@@ -36,6 +36,7 @@ def _add_list(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     _add_topic_option(parser, "only this topic; may be repeated")
     parser.add_argument("--unhealthy", action="store_true", help="only partitions that lack a leader or replicas")
+    parser.add_argument("--all", action="store_true", dest="shows_all", help="list partitions of internal topics too")
     add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=client_command("partition list", "partition_commands", "list_partitions"))
@@ -86,7 +87,9 @@ def _add_elect(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         description="Make the preferred replica (the first one) the leader where it is in sync. --unclean elects any"
         " live replica for partitions without a leader: records that it lacks are lost.",
     )
-    parser.add_argument("partitions", metavar="TOPIC[:N]", nargs="*", help="topics or partitions (default: all)")
+    parser.add_argument(
+        "partitions", metavar="TOPIC[:N]", nargs="*", default=(), help="topics or partitions (default: all)"
+    )
     parser.add_argument("--unclean", action="store_true", help="accept the loss of records")
     parser.add_argument("--yes", action="store_true", help="do not ask before an unclean election")
     add_json_option(parser)

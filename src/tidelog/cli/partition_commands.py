@@ -3,12 +3,14 @@
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from tidelog.cli.client_command import command_network, no_such_partition, no_such_topic, note
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.local_cluster.broker_queries import BrokerQueries
 from tidelog.cli.local_cluster.inspection import inspect_remote_cluster
+from tidelog.cli.local_cluster.view import is_internal
 from tidelog.cli.partition_diagnosis import Findings, diagnosis
 from tidelog.cli.partition_moves.survey import Survey, survey_cluster
 from tidelog.client.admin.admin import Admin
@@ -47,8 +49,19 @@ async def list_partitions(cluster: Cluster, options: argparse.Namespace) -> None
     if not chosen:
         print("all partitions are healthy" if options.unhealthy and survey.partitions else "no partitions yet")
         return
-    rows = [_row(each, survey) for each in chosen]
-    print("\n".join(table(["PARTITION", "LEADER", "REPLICAS", "IN SYNC", "SIZE", ""], rows)))
+    listed = [each for each in chosen if options.topics or options.shows_all or not is_internal(each.topic)]
+    if options.unhealthy:
+        listed.sort(key=lambda each: survey.partitions[each].leader >= 0)
+    rows = [_row(each, survey) for each in listed]
+    lines = table(["PARTITION", "LEADER", "REPLICAS", "IN SYNC", "SIZE", ""], rows) if rows else []
+    print("\n".join([*lines, *_unlisted_lines(chosen, listed)]))
+
+
+def _unlisted_lines(chosen: Sequence[TopicPartition], listed: Sequence[TopicPartition]) -> list[str]:
+    """One line for each internal topic: they have many partitions, which would hide all others."""
+    counts = Counter(each.topic for each in chosen)
+    counts.subtract(each.topic for each in listed)
+    return [f"{topic}: {plural(count, 'partition')}; --all lists them" for topic, count in counts.items() if count]
 
 
 def _is_healthy(partition: PartitionMetadata) -> bool:
