@@ -71,6 +71,21 @@ def test_settings_of_a_group_and_of_one_broker(cli: CommandLine) -> None:
     assert cli.found("config", "get", "broker", "2", "log.retention.ms")[0]["source"] == "default"
 
 
+def test_levels_of_loggers_are_listed_where_they_differ(cli: CommandLine) -> None:
+    before = cli.good("config", "get", "logger", "1").splitlines()
+    assert (before[0].split(), before[1].split()[0]) == (["LOGGER", "LEVEL"], "root")
+    try:
+        cli.good("config", "set", "logger", "1", "tidelog.replication=ERROR")
+        listed = cli.found("config", "get", "logger", "1")
+        assert ("tidelog.replication", "ERROR") in [(each["name"], each["value"]) for each in listed]
+        assert not [each for each in listed if each["name"].startswith("tidelog.replication.")]
+        everything = cli.good("config", "get", "logger", "1", "--all")
+        assert "tidelog.replication.partition" in everything
+    finally:
+        cli.good("config", "unset", "logger", "1", "tidelog.replication")
+    assert "9999" in cli.rejection("config", "get", "broker", "9" * 5_000)
+
+
 def test_brokers_reject_wrong_values_in_one_sentence(cli: CommandLine) -> None:
     cli.good("topic", "create", "strict", "--partitions", "2")
     assert cli.rejection("topic", "alter", "strict", "--set", "retention.ms=soon") == (

@@ -43,10 +43,11 @@ def _add_get(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = actions.add_parser(
         "get",
         help="show settings, and where they come from",
-        description="Show settings that differ from the defaults, and where each comes from.",
+        description="Show settings that differ from the defaults, and where each comes from. For loggers: the levels"
+        " that differ from that of the logger above.",
     )
     _add_resource(parser)
-    parser.add_argument("keys", metavar="KEY", nargs="*", help="only these settings")
+    parser.add_argument("keys", metavar="KEY", nargs="*", default=(), help="only these settings")
     parser.add_argument("--all", action="store_true", dest="all_settings", help="show also those at their defaults")
     add_json_option(parser)
     add_client_options(parser)

@@ -4,11 +4,20 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from tidelog.cli.client_command import no_such_topic
+from tidelog.cli.client_command import no_such_topic, note
 from tidelog.cli.command_error import CommandError
-from tidelog.cli.config_view import changed_text, is_set, resource_text, settings_json, settings_lines
+from tidelog.cli.config_view import (
+    changed_text,
+    is_set,
+    level_lines,
+    own_levels,
+    resource_text,
+    settings_json,
+    settings_lines,
+)
 from tidelog.client.admin.config_admin import ALL_BROKERS, ConfigAdmin, NoSuchTopic, Resource, ResourceKind
 from tidelog.client.routing.cluster import Cluster
+from tidelog.numerals import natural_number
 from tidelog.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from tidelog.types import ids_text
 
@@ -19,7 +28,7 @@ def resource_of(kind: str, name: str) -> Resource:
     found = ResourceKind[kind.upper()]
     if found is ResourceKind.BROKER and name == EVERY_BROKER:
         return Resource(found, ALL_BROKERS)
-    if found in (ResourceKind.BROKER, ResourceKind.LOGGER) and not (name.isascii() and name.isdecimal()):
+    if found in (ResourceKind.BROKER, ResourceKind.LOGGER) and natural_number(name) is None:
         also = " or `all`" if found is ResourceKind.BROKER else ""
         raise CommandError(
             f"expected the id of a broker{also}, found {name!r}; `tidelog broker list` lists the brokers"
@@ -30,9 +39,15 @@ def resource_of(kind: str, name: str) -> Resource:
 async def get(cluster: Cluster, options: argparse.Namespace) -> None:
     resource = await _existing(cluster, resource_of(options.kind, options.name))
     entries = await known_entries(cluster, resource, options.keys)
-    shown = [each for each in entries if options.keys or options.all_settings or is_set(each)]
+    is_logger = resource.kind is ResourceKind.LOGGER
+    own = own_levels(entries) if is_logger else [each for each in entries if is_set(each)]
+    shown = entries if options.keys or options.all_settings else own
     if options.json:
         print(json.dumps(settings_json(shown)))
+    elif is_logger:
+        print("\n".join(level_lines(shown)))
+        if len(shown) < len(entries) and not options.keys:
+            note("all other loggers have the level of the one above them; --all lists them")
     elif shown:
         print("\n".join(settings_lines(shown)))
     elif resource.name == ALL_BROKERS:

@@ -2,7 +2,7 @@
 
 # Core: no clock, no I/O, no await.
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tidelog.client.admin.config_admin import Resource, ResourceKind
 from tidelog.protocol.messages.describe_configs import DescribeConfigsResourceResult
@@ -31,10 +31,29 @@ SOURCE_NAMES = {
     8: "group",
 }
 HIDDEN = "(hidden)"
+ROOT_LOGGER = "root"
 
 
 def is_set(entry: DescribeConfigsResourceResult) -> bool:
     return entry.config_source != DEFAULT_SOURCE
+
+
+def own_levels(entries: Sequence[DescribeConfigsResourceResult]) -> list[DescribeConfigsResourceResult]:
+    """Loggers whose level is not that of the logger above them, and the root: brokers report the levels of all."""
+    levels = {each.name: each.value for each in entries}
+    return [each for each in entries if each.name == ROOT_LOGGER or each.value != _level_above(each.name, levels)]
+
+
+def _level_above(name: str, levels: Mapping[str, str | None]) -> str | None:
+    while "." in name:
+        name = name.rpartition(".")[0]
+        if name in levels:
+            return levels[name]
+    return levels.get(ROOT_LOGGER)
+
+
+def level_lines(entries: Iterable[DescribeConfigsResourceResult]) -> list[str]:
+    return table(["LOGGER", "LEVEL"], [(each.name, each.value or "") for each in entries])
 
 
 def settings_lines(entries: Iterable[DescribeConfigsResourceResult]) -> list[str]:
