@@ -219,6 +219,12 @@ def test_interrupt_during_imports_leaves_no_stack_trace(monkeypatch: pytest.Monk
     assert run() == 130
 
 
+def test_only_what_is_missing_is_called_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["config", "get", "topic"])
+    assert "the following arguments are required: NAME;" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -28,7 +28,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def _add_create(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = actions.add_parser(
-        "create", help="create a topic", description="Create a topic. Returns when it accepts writes."
+        "create", help="create a topic", description="Create a topic. Returns when all brokers know it and its leaders."
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.cli.client_command import no_such_topic
+from tidelog.cli.client_command import no_such_topic, note
 from tidelog.cli.command_error import CommandError
 from tidelog.cli.config_commands import known_entries, reject_duplicates
 from tidelog.cli.config_view import is_set, settings_json, settings_lines
@@ -24,6 +24,7 @@ from tidelog.terminal.tables import table
 from tidelog.types import TopicPartition, uuid_text
 
 OFFSETS_TIMEOUT_S = 5.0
+HEALTHY = "healthy"
 
 
 class OffsetRange(NamedTuple):
@@ -49,6 +50,8 @@ async def create(cluster: Cluster, options: argparse.Namespace) -> None:
         return
     count = plural(len(topic.partitions), "partition")
     print(f"created topic {topic.name}: {count}, replication factor {_copies(topic)}")
+    if (state := health(topic)) != HEALTHY:
+        note(f"{state}; `tidelog status` says why")
 
 
 async def list_topics(cluster: Cluster, options: argparse.Namespace) -> None:
@@ -210,7 +213,7 @@ def health(topic: TopicMetadata) -> str:
     behind = sum(len(partition.in_sync_replicas) < len(partition.replicas) for partition in partitions)
     if leaderless:
         return f"{plural(leaderless, 'partition')} without a leader"
-    return f"{plural(behind, 'partition')} with replicas out of sync" if behind else "healthy"
+    return f"{plural(behind, 'partition')} with replicas out of sync" if behind else HEALTHY
 
 
 def _missing(partition: PartitionMetadata) -> str:

@@ -61,7 +61,7 @@ def _given_password(path: str | None) -> str | None:
 async def list_user(cluster: Cluster, options: argparse.Namespace) -> None:
     users = await UserAdmin(cluster).list()
     if options.json:
-        print(json.dumps([{"user": user, "mechanisms": dict(found)} for user, found in users.items()], indent=2))
+        print(json.dumps([{"user": user, "mechanisms": dict(found)} for user, found in users.items()]))
         return
     if not users:
         print("no user has a password in the cluster; `tidelog user add NAME` adds one")
