@@ -126,6 +126,16 @@ def test_dump_of_a_damaged_log_ends_with_1(
         assert run(capfd, "dump", str(file), *flags)[0] == 1
 
 
+def test_partition_without_segments_is_damaged(partition: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(partition, partition.parent / "tides-1")
+    for segment in partition.glob("*.log"):
+        segment.unlink()
+    code, out = run(capfd, "verify", str(partition.parent))
+    assert code == 1
+    assert f"{partition}: the segments are missing: no .log file" in out
+    assert "checked 2 partitions" in out
+
+
 def test_zeros_that_kafka_leaves_in_an_active_index_are_no_entries(tmp_path: Path) -> None:
     path = tmp_path / f"{5:020d}.timeindex"
     path.write_bytes(bytes.fromhex("000000000000000700000001") + bytes(120))

@@ -5,7 +5,7 @@ import argparse
 DUMP_DESCRIPTION = """\
 Print what is in log files: batches with their records, indexes, leader epochs, producer snapshots, aborted
 transactions and checkpoints, of Tidelog and of Apache Kafka. A directory stands for all files in it. Nothing is
-changed; the broker may run.
+changed; the broker may run. Exit code 0: everything could be read, 1: something is damaged.
 """
 VERIFY_DESCRIPTION = """\
 Check every batch and record, and indexes, leader epochs, snapshots and checkpoints against them. Takes partition

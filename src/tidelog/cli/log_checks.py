@@ -64,6 +64,8 @@ def check_partition(directory: Path) -> PartitionCheck:
     damages: list[Damage] = []
     epochs = _leader_epochs(directory, damages)
     segments = sorted(filter(is_segment, directory.glob(f"*{LOG_SUFFIX}")))
+    if not segments:
+        damages.append(Damage(str(directory), None, "the segments are missing: no .log file"))
     batches = records = size_bytes = 0
     first_offset: int | None = None
     end_offset: int | None = None

@@ -11,6 +11,7 @@ from tidelog.cli.log_dump import entries_of, is_damage, is_dumped, line_of
 from tidelog.cli.log_reading import is_segment
 from tidelog.errors import CorruptMessage
 from tidelog.storage.checkpoints import CorruptCheckpoint
+from tidelog.storage.partition_metadata import PARTITION_METADATA
 from tidelog.storage.partition_names import parse_partition_name
 from tidelog.storage.producer_state import CorruptSnapshot
 from tidelog.storage.segment import LOG_SUFFIX
@@ -18,6 +19,8 @@ from tidelog.terminal.plurals import plural
 from tidelog.terminal.quantities import size_text
 
 SOUND, DAMAGED = 0, 1
+LEVELS_BELOW = 2
+"""Partitions lie in a log directory, log directories in the data directory of `tidelog up`."""
 
 
 def dump(options: argparse.Namespace) -> int:
@@ -72,18 +75,25 @@ def partition_directories(text: str) -> list[Path]:
     root = Path(text)
     if not root.is_dir():
         raise CommandError(f"{text} is not a directory" if root.exists() else f"{text} does not exist")
-    for pattern in (".", "*", "*/*"):
-        found = [root] if pattern == "." else sorted(root.glob(pattern))
-        partitions = [each for each in found if _is_partition(each, is_named=pattern == ".")]
+    if _has_segments(root):  # of any name: a log that was set aside, a copy
+        return [root]
+    level = [root]
+    for _ in range(LEVELS_BELOW):
+        level = [each for directory in level for each in sorted(directory.iterdir()) if each.is_dir()]
+        partitions = [each for each in level if _is_partition(each)]
         if partitions:
             return partitions
     raise CommandError(f"{text} has no partitions; give a log directory, or the data directory of `tidelog up`")
 
 
-def _is_partition(path: Path, *, is_named: bool) -> bool:
-    """A directory that the user named may have any name: a log that was set aside, a copy."""
-    is_one = is_named or parse_partition_name(path.name) is not None
-    return is_one and path.is_dir() and any(map(is_segment, path.glob(f"*{LOG_SUFFIX}")))
+def _is_partition(path: Path) -> bool:
+    """Also one whose segments are missing."""
+    return parse_partition_name(path.name) is not None and (_has_segments(path) or (path / PARTITION_METADATA).exists())
+
+
+def _has_segments(path: Path) -> bool:
+    """Raises PermissionError if the directory cannot be listed: what was not read must not be called sound."""
+    return any(is_segment(each) for each in path.iterdir() if each.suffix == LOG_SUFFIX)
 
 
 def _as_json(check: PartitionCheck) -> dict[str, object]:
