@@ -1,9 +1,11 @@
 """Other versions of Python, installed or from `tools.pythons`: a cluster, a client and the simulator, no warning."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,12 +43,13 @@ def _found(version: str) -> str | None:
     return None
 
 
-def _run(*command: str | Path) -> str:
+def _run(*command: str | Path, given: str = "") -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TIDELOG_KERNELS": "interpreted"}
     ended = subprocess.run(
         list(map(str, command)),
         cwd=ROOT,
         env=environment,
+        input=given,
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_S,
@@ -69,3 +72,20 @@ def test_brokers_and_client_run(version: str, tmp_path: Path) -> None:
     _run(*pip, "install", *options, "-r", ROOT / "requirements" / "runtime.lock")
     assert "no invariant was violated" in _run(python, "-W", "error", "-m", "tidelog", "simulate", "--seeds", "2")
     assert _run(python, "-W", "error", "-c", CLUSTER_AND_CLIENT) == "high\n"
+    assert _run(python, "-V").startswith(f"Python {version}.")
+    _check_command_line((python, "-W", "error", "-m", "tidelog"), tmp_path / "data")
+
+
+def _check_command_line(tidelog: Sequence[str | Path], data: Path) -> None:
+    """Processes, files and TLS: the parts that depend on how the interpreter was built."""
+    bootstrap = json.loads(_run(*tidelog, "up", "--data", data, "--port", "0", "--secure", "--detach", "--json"))
+    try:
+        place = ("--bootstrap", bootstrap["bootstrap"], "--command-config", bootstrap["command_config"])
+        records = '{"key": "k", "value": "low"}\n'
+        assert '"written": 1' in _run(*tidelog, "produce", "tides", "--input", "json", "--json", *place, given=records)
+        _run(*tidelog, "kill", "2", "--data", data)
+        _run(*tidelog, "start", "2", "--data", data)
+        assert _run(*tidelog, "consume", "tides", "--from-beginning", "--max-messages", "1", *place) == "low\n"
+    finally:
+        _run(*tidelog, "down", "--data", data)
+    assert _run(*tidelog, "log", "verify", data).startswith("sound: ")

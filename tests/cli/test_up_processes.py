@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_cluster_of_another_user_is_left_alone_in_one_sentence(
     def deny(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(signal, "pidfd_send_signal", deny)
+    monkeypatch.setattr("tidelog.runtime.process_identity.pidfd_send_signal", deny)
     owner = pwd.getpwuid(os.getuid()).pw_name
     with pytest.raises(CommandError) as rejected:
         command(argparse.Namespace(data=str(tmp_path), broker=1, json=False))
@@ -101,7 +102,20 @@ def test_file_of_another_user_is_named_in_one_sentence(tmp_path: Path, capsys: p
     )
 
 
-def test_detached_process_has_its_own_session_and_writes_its_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("can_make_sessions", [True, False])
+def test_detached_process_has_its_own_session_and_writes_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_make_sessions: bool
+) -> None:
+    """Interpreters that were built for an older glibc cannot make sessions (python-build-standalone)."""
+    spawn = os.posix_spawn
+
+    def older_spawn(*arguments: Any, setsid: bool, **more: Any) -> int:
+        if setsid:
+            raise NotImplementedError("posix_spawn: setsid unavailable on this platform")
+        return spawn(*arguments, **more)
+
+    if not can_make_sessions:
+        monkeypatch.setattr(os, "posix_spawn", older_spawn)
     script = "import os, sys; print(os.getsid(0) == os.getpid(), file=sys.stderr); print('unheard')"
     identity = start_detached(["-c", script], tmp_path / "log")
     assert wait_until_gone(identity, LIMIT_S)

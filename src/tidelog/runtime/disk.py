@@ -13,6 +13,7 @@ import shutil
 import stat
 from typing import Literal, NamedTuple, Protocol
 
+from tidelog.runtime.linux_calls import RWF_NOWAIT, preadv
 from tidelog.types import Buffer
 
 OpenMode = Literal["read", "update", "append", "create"]
@@ -177,8 +178,8 @@ class SystemFile:
         end = position + length
         try:
             for place in range(position, end, CACHE_PROBE_BYTES):
-                os.preadv(self._fd, probe, place, os.RWF_NOWAIT)
-            os.preadv(self._fd, probe, end - 1, os.RWF_NOWAIT)
+                preadv(self._fd, probe, place, RWF_NOWAIT)
+            preadv(self._fd, probe, end - 1, RWF_NOWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -188,9 +189,10 @@ class SystemFile:
         return True
 
     def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
-        data: bytes | bytearray = bytearray(length)
+        buffer = bytearray(length)
+        data: bytes | bytearray = buffer
         try:
-            count = os.preadv(self._fd, [data], position, os.RWF_NOWAIT)
+            count = preadv(self._fd, [buffer], position, RWF_NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:

@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.runtime.linux_calls import pidfd_open, pidfd_send_signal
+
 ZOMBIE = "Z"
 STOPPED = "T"
 
@@ -47,13 +49,13 @@ def _boot() -> str:
 def send(identity: ProcessIdentity, number: signal.Signals) -> bool:
     """False if the process is gone. A pidfd guarantees that no other process gets the signal."""
     try:
-        descriptor = os.pidfd_open(identity.pid)
+        descriptor = pidfd_open(identity.pid)
     except ProcessLookupError:
         return False
     try:
         if not is_running(identity):
             return False
-        signal.pidfd_send_signal(descriptor, number)
+        pidfd_send_signal(descriptor, number)
         return True
     except ProcessLookupError:
         return False

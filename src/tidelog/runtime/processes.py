@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from tidelog.runtime.linux_calls import pidfd_open
+
 KERNEL_LOCKS = "/proc/locks"
 
 
@@ -36,7 +38,7 @@ class SystemProcesses:
 
     def watch(self, process_id: int, on_end: Callable[[], None]) -> "PidfdWatch | None":
         try:
-            return PidfdWatch(os.pidfd_open(process_id), on_end)
+            return PidfdWatch(pidfd_open(process_id), on_end)
         except OSError:
             return None
 

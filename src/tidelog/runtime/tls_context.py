@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tidelog.config.broker import BrokerSettings
 from tidelog.config.ssl import SslSettings, split_listener_name
 from tidelog.errors import InvalidRequest
+from tidelog.runtime.linux_calls import MFD_CLOEXEC, memfd_create
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ def _load_trusted(context: ssl.SSLContext, trusted: bytes, settings: SslSettings
 def _load_key(context: ssl.SSLContext, material: KeyMaterial, settings: SslSettings) -> None:
     """Uses a file in memory: OpenSSL reads keys from files only, and no other process can open this one by name."""
     place = settings.ssl_keystore_location or "ssl.keystore.key"
-    descriptor = os.memfd_create("tidelog-key", os.MFD_CLOEXEC)
+    descriptor = memfd_create("tidelog-key", MFD_CLOEXEC)
     try:
         os.write(descriptor, material.key + b"\n" + material.chain)
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=lambda: material.password or "")

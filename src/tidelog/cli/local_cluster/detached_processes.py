@@ -13,6 +13,8 @@ from tidelog.cli.owners import owner_of
 from tidelog.runtime.process_identity import ProcessIdentity, is_running, send, state_and_start
 
 POLL_S = 0.01
+NEW_SESSION = "import os, sys; os.setsid(); os.execv(sys.argv[1], sys.argv[1:])"
+"""The same process then runs the program."""
 
 
 def send_signal(identity: ProcessIdentity, number: signal.Signals) -> None:
@@ -39,7 +41,17 @@ def wait_until_gone(identity: ProcessIdentity, timeout_s: float) -> bool:
 def start_detached(arguments: Sequence[str], log_file: Path) -> ProcessIdentity:
     """`python ARGUMENTS` in a session of its own: Ctrl-C and the end of the terminal do not reach it."""
     _rotate(log_file)
-    pid = os.posix_spawn(
+    try:
+        pid = _spawn(arguments, log_file, setsid=True)
+    except NotImplementedError:  # this Python was built for an older glibc (python-build-standalone)
+        pid = _spawn(["-I", "-S", "-c", NEW_SESSION, sys.executable, *arguments], log_file, setsid=False)
+    found = state_and_start(pid)
+    assert found is not None, "a child stays at least as a zombie until it is reaped"
+    return ProcessIdentity(pid, found[1])
+
+
+def _spawn(arguments: Sequence[str], log_file: Path, *, setsid: bool) -> int:
+    return os.posix_spawn(
         sys.executable,
         [sys.executable, *arguments],
         os.environ,
@@ -49,13 +61,10 @@ def start_detached(arguments: Sequence[str], log_file: Path) -> ProcessIdentity:
             (os.POSIX_SPAWN_OPEN, 2, str(log_file), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
             *[(os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inheritable_descriptors()],
         ],
-        setsid=True,
+        setsid=setsid,
         setsigmask=[],
         setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
     )
-    found = state_and_start(pid)
-    assert found is not None, "a child stays at least as a zombie until it is reaped"
-    return ProcessIdentity(pid, found[1])
 
 
 def _inheritable_descriptors() -> list[int]:
