@@ -40,6 +40,15 @@ def test_what_only_tunes_a_java_client_is_accepted(given: dict[str, str]) -> Non
     assert client_security({"security.protocol": "SSL", **given}).resolve().ssl.ssl_endpoint_identification_algorithm
 
 
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "README.md"
+    file.write_text("# Tidelog\n\nA replicated event log: installs with pip.\n")
+    with pytest.raises(BadClientSettings, match="is not a client"):
+        load_client_security(str(file))
+    file.write_text("")
+    assert load_client_security(str(file)).resolve().protocol == "PLAINTEXT"
+
+
 def test_a_class_of_java_is_refused() -> None:
     for name in ("ssl.engine.factory.class", "sasl.oauthbearer.jwt.retriever.class"):
         with pytest.raises(BadClientSettings, match="is not supported"):

@@ -115,6 +115,8 @@ def _spark_runner(master: str | None) -> "Iterator[Runner]":
     from tidelog.spark.java import WrongJava
 
     try:
+        if sys.stderr.isatty():
+            print("starting Spark", file=sys.stderr)
         spark = session("tidelog audit", master, SPARK_SETTINGS)
         try:
             spark.sparkContext.setLogLevel("ERROR")

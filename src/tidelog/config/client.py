@@ -1,6 +1,7 @@
 """Security settings of clients, with Kafka's names (client.properties), and those of librdkafka."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from tidelog.config.security import guards
 from tidelog.config.setting import BadValue, settings_of
 from tidelog.config.ssl import SslSettings, ssl_setting_names
 
+_SETTING_NAME = re.compile(r"acks|debug|retries|[a-z0-9]+(\.[a-z0-9_-]+)+")
 CLIENT_CONFIG_VARIABLE = "TIDELOG_CLIENT_CONFIG"
 PROTOCOL, MECHANISM = "security.protocol", "sasl.mechanism"
 USERNAME, PASSWORD = "sasl.username", "sasl.password"
@@ -119,11 +121,14 @@ def load_client_properties(path: str) -> dict[str, str]:
     """Settings of a properties file, those of other clients included. Raises BadClientSettings."""
     try:
         with open(path, encoding="utf-8") as file:
-            return {each.key: each.value for each in parse_properties(file.read())}
+            found = {each.key: each.value for each in parse_properties(file.read())}
     except OSError as error:
         raise BadClientSettings(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadClientSettings(f"{path} is not a text file in UTF-8") from error
+    if found and not any(map(_SETTING_NAME.fullmatch, found)):
+        raise BadClientSettings(f"{path} is not a client.properties file: no line has the form of a setting")
+    return found
 
 
 def load_client_security(path: str) -> ClientSecurity:
