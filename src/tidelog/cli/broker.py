@@ -99,7 +99,7 @@ def _add_describe(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="show one broker: what it hosts, its settings",
         description="Show one broker: address, rack, what it leads and hosts, and the settings that were set.",
     )
-    parser.add_argument("broker", metavar="N", type=number_option)
+    parser.add_argument("broker", metavar="N", type=number_option, help="id of the broker")
     add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=client_command("broker describe", "broker_commands", "describe"))
@@ -112,7 +112,7 @@ def _add_forget(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description="Remove a broker that is gone for good from the members of the cluster. It must be down and host"
         " no replicas: `tidelog partition move --drain N` moves them to other brokers.",
     )
-    parser.add_argument("broker", metavar="N", type=number_option)
+    parser.add_argument("broker", metavar="N", type=number_option, help="id of the broker")
     add_json_option(parser)
     add_client_options(parser)
     parser.set_defaults(run=client_command("broker forget", "broker_commands", "forget"))

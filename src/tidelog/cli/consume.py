@@ -77,7 +77,9 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         type=_offset_option,
         help="start at this offset; -N starts N records before the end of each partition",
     )
-    start.add_argument("--since", metavar="10m", type=duration_option, help="start this long ago, such as 30s, 10m, 2h")
+    start.add_argument(
+        "--since", metavar="DURATION", type=duration_option, help="start this long ago, such as 30s, 10m, 2h"
+    )
     start.add_argument(
         "--from", metavar="TIME", type=time_option, dest="from_ms", help="start at this time, such as 2026-01-31T12:00"
     )

@@ -126,7 +126,11 @@ def _add_stop(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(
-        "--timeout", metavar="S", type=seconds_option, default=STOP_TIMEOUT_S, help="how long to wait (%(default).0f s)"
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds_option,
+        default=STOP_TIMEOUT_S,
+        help="how long to wait (default: %(default).0f)",
     )
     _add_state_option(parser)
     add_json_option(parser)
