@@ -74,7 +74,6 @@ def test_topics_that_are_not_there_are_no_clean_topics(data: Path, capsys: pytes
     [
         (["absent"], "absent does not exist; name the directory of `tidelog up`, or log directories"),
         ([".", "--json", "no/such/place.json"], "cannot write no/such/place.json: its directory does not exist"),
-        ([".", "--hot-keys", "-1"], "--hot-keys -1: must be 0 or more"),
     ],
 )
 def test_what_cannot_run_ends_with_1_and_one_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:

@@ -96,8 +96,6 @@ def _validate_arguments(options: argparse.Namespace) -> None:
     """Fails on invalid arguments before Spark is started."""
     from tidelog.audit.directories import CannotAudit, find_log_dirs
 
-    if options.hot_keys < 0:
-        raise CannotAudit(f"--hot-keys {options.hot_keys}: must be 0 or more")
     for file in (options.report, options.json):
         if file is not None and not Path(file).absolute().parent.is_dir():
             raise CannotAudit(f"cannot write {file}: its directory does not exist")

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import pytest
 
-from tidelog.numerals import natural_number
-
 if TYPE_CHECKING:
     from tidelog.testing.cluster import Cluster
 
@@ -86,6 +84,8 @@ kafka_session = _of_scope("session")
 
 def _wanted(request: pytest.FixtureRequest) -> WantedCluster:
     """Each argument comes from the nearest marker that has it: a test may override one of its class or module."""
+    from tidelog.numerals import natural_number  # a run without the fixture imports only the plugin
+
     given: dict[str, object] = {}
     for marker in request.node.iter_markers("kafka"):
         if marker.args or marker.kwargs.keys() - set(ARGUMENTS):
