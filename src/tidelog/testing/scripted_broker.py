@@ -28,7 +28,7 @@ from tidelog.server.dispatch import (
     UnsupportedApiVersionsRoute,
     UnsupportedRequest,
 )
-from tidelog.server.refused_batches import RequestedPartition
+from tidelog.server.refused_batches import ClientPartition
 from tidelog.storage.log_manager import LogManager
 from tidelog.store.interface import Store
 from tidelog.testing.error_answers import error_response
@@ -209,7 +209,7 @@ def _add_refused_batches(request: ProduceRequest, context: RequestContext, error
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None and len(data.records) >= HEADER_BYTES:
-                requested = RequestedPartition.of(topic, data.index)
+                requested = ClientPartition.of(topic, data.index)
                 context.connection.refused_batches.add(requested, read_header(data.records), error)
 
 
