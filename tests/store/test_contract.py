@@ -191,6 +191,18 @@ def test_many_nodes_are_read_in_the_order_asked(run: Run) -> None:
     run(scenario)
 
 
+def test_a_read_after_a_sync_sees_what_others_have_written(run: Run) -> None:
+    async def scenario(stores: Stores) -> None:
+        store, other = await stores.open(), await stores.open()
+        await store.create("/a", b"")
+        for number in range(100):
+            await other.set("/a", str(number).encode())
+            await store.sync()
+            assert (await store.get("/a")).data == str(number).encode()
+
+    run(scenario)
+
+
 def test_sequential_nodes_get_growing_numbers_even_if_others_went(run: Run) -> None:
     async def scenario(stores: Stores) -> None:
         store = await stores.open()

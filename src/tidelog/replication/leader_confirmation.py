@@ -19,7 +19,8 @@ from tidelog.store.interface import Store, StoreError
 def suspend_superseded(partition: Partition, leader: PartitionLeader, found: PartitionRegistration) -> None:
     """Stop leading if the store has a later leader: the controller's request is still on its way (R20).
 
-    Epochs are compared, because a lagging server of a ZooKeeper ensemble may return an older state.
+    Epochs are compared, because a lagging server of a ZooKeeper ensemble may return an older state where no `sync`
+    came before.
     """
     if found.leader != leader.broker_id and found.leader_epoch > leader.leader_epoch:
         leader.on_lost()
@@ -77,7 +78,9 @@ class LeaderConfirmation:
         asked_ms = self._now_ms()
         own = PartitionRegistration(index, partition.replicas, leader.broker_id, leader.leader_epoch, ())
         try:
-            node = await self._store().get(state_path(topic, index))
+            store = self._store()
+            await store.sync()
+            node = await store.get(state_path(topic, index))
             found = decode_state(topic, own, node.data, node.version)
         except (StoreError, MalformedNode):
             return False

@@ -50,6 +50,9 @@ class BaseStore(ABC):
     @abstractmethod
     async def multi(self, operations: Sequence[Operation]) -> list[Result]: ...
 
+    async def sync(self) -> None:  # noqa: B027 - most stores have one copy of the data
+        pass
+
     def on_suspended(self, callback: Callable[[], None]) -> None:
         self._suspended_callbacks.append(callback)
 

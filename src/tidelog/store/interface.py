@@ -164,6 +164,10 @@ class Store(Protocol):
         """
         ...
 
+    async def sync(self) -> None:
+        """What is read after this includes every write that was complete before: a server of an ensemble may lag."""
+        ...
+
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Node:
         """Raises NoNode or BadVersion."""
         ...

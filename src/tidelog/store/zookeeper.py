@@ -153,6 +153,9 @@ class ZooKeeperStore(BaseStore):
 
         return await self._read(path, lambda: self._session.ask(request, on_response))
 
+    async def sync(self) -> None:
+        await self._read(ROOT, lambda: self._session.ask(lambda: self._client.sync_async(ROOT), bool))
+
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         for operation in operations:
             check_path(operation.path)
