@@ -62,16 +62,33 @@ def with_names(program: str, names: dict[str, str]) -> str:
     return program
 
 
+RELATIVE = """
+from tidelog.spark.options.values import OptionError
+try:
+    table(delta="here", name="here")
+except OptionError as error:
+    print(error)
+query = writers["copy"].option("delta", "there").option("checkpointLocation", "/checkpoints/there").start()
+try:
+    query.awaitTermination()
+except Exception as error:
+    print(error)
+"""
+
+
 def test_a_program_of_spark_connect(running_broker: TidelogProcess, new_topic: TopicMaker, tmp_path: Path) -> None:
     topic, out = new_topic(suffix=".in"), new_topic(suffix=".out")
     produce(running_broker.bootstrap, topic, [Message(str(number).encode()) for number in range(10)])
     names = {"localhost:29092": running_broker.bootstrap, "orders.doubled": out}
     program = with_names(program_of("spark-connect.md"), names).replace('subscribe="orders"', f"subscribe={topic!r}")
+    program = program.replace("spark.stop()", f"{RELATIVE}spark.stop()")
     program = re.sub('"/(tables|checkpoints)/', f'"{tmp_path}/\\1/', program)
     ended = run(sys.executable, "-c", program, directory=tmp_path)
     assert ended.returncode == 0, ended.stderr[-5000:]
     assert ids(tmp_path / "tables" / "orders") == list(range(10))
     assert ids(tmp_path / "tables" / "copy") == list(range(10))
+    assert "delta = 'here' is a relative path" in ended.stdout
+    assert "delta = 'there' is a relative path" in ended.stdout
     values = [int(message.value()) for message in consumed(running_broker.bootstrap, out, 10)]
     assert sorted(values) == [2 * number for number in range(10)]
 

@@ -13,6 +13,7 @@ from tests.clients.broker import TidelogProcess
 from tests.spark_session import TopicMaker
 from tidelog.spark.errors import BrokersUnavailable
 from tidelog.spark.options.query import OptionError, WriteOptions, write_options
+from tidelog.spark.session_directory import ARTIFACTS
 from tidelog.spark.sink.commits import QueryFenced
 from tidelog.spark.sink.task_messages import (
     NotExactlyOnce,
@@ -266,6 +267,19 @@ def test_a_query_is_named_after_the_id_in_its_checkpoint(tmp_path: Path) -> None
     assert named(checkpointLocation=f"file:{str(directory).replace(' ', '%20')}") == "spark-c277d6b1"
     assert named(checkpointLocation=directory.as_uri()) == "spark-c277d6b1"
     assert named(checkpointLocation=str(directory), **{"kafka.transactional.id": "mine"}) == "mine"
+
+
+def test_a_relative_checkpoint_is_refused_in_a_directory_of_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "metadata").write_text('{"id":"c277d6b1"}')
+    monkeypatch.chdir(tmp_path)
+    assert named(checkpointLocation="checkpoint") == "spark-c277d6b1"
+    monkeypatch.setenv(ARTIFACTS, "0f0ce7ea")
+    assert named(checkpointLocation=str(tmp_path / "checkpoint")) == "spark-c277d6b1"
+    with pytest.raises(OptionError, match="checkpointLocation = 'checkpoint' is a relative path"):
+        named(checkpointLocation="checkpoint")
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,12 @@ import pytest
 from deltalake import DeltaTable
 
 from tidelog.pipelines.definition.model import TableKind, Upsert
-from tidelog.pipelines.tables.table_options import from_texts, sink_of_options
+from tidelog.pipelines.tables.spark_table import application_of_table
+from tidelog.pipelines.tables.table import TableError
+from tidelog.pipelines.tables.table_options import from_texts, relative_path, sink_of_options
 from tidelog.spark import table
 from tidelog.spark.options.values import OptionError
+from tidelog.spark.session_directory import ARTIFACTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +50,65 @@ def test_options_are_those_of_a_pipelines_sink() -> None:
 def test_mistakes_in_options(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         sink_of_options(from_texts(options))
+
+
+@pytest.mark.parametrize(
+    ("options", "relative"),
+    [
+        ({"delta": "tables/orders"}, "delta = 'tables/orders'"),
+        ({"parquet": "../orders"}, "parquet = '../orders'"),
+        ({"iceberg": "a.b", "catalog": {"uri": "sqlite:///orders.db"}}, "catalog.uri = 'sqlite:///orders.db'"),
+        ({"iceberg": "a.b", "catalog": {"uri": "http://localhost", "warehouse": "w"}}, "catalog.warehouse = 'w'"),
+        ({"delta": "/tables/orders"}, None),
+        ({"delta": "~/orders"}, None),
+        ({"delta": "s3://bucket/orders"}, None),
+        ({"iceberg": "a.b", "catalog": {"uri": "sqlite:////orders.db", "warehouse": "file:///w"}}, None),
+    ],
+)
+def test_relative_paths_are_recognised(options: dict[str, object], relative: str | None) -> None:
+    assert relative_path(options) == relative
+
+
+def test_a_relative_path_is_refused_where_it_starts_at_a_directory_of_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Spark Connect, which removes that directory with the session."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    from tidelog.pipelines.tables.stream_writer import stream_writer
+
+    rows = StructType([StructField("id", LongType())])
+    monkeypatch.chdir(tmp_path)
+    stream_writer({"delta": "tables/orders"}, rows)
+    monkeypatch.setenv(ARTIFACTS, "0f0ce7ea")
+    stream_writer({"delta": "/tables/orders"}, rows)
+    with pytest.raises(OptionError, match=r"delta = 'tables/orders' is a relative path.*Give a path from the root"):
+        stream_writer({"delta": "tables/orders"}, rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"delta": "orders", "name": "orders"}, "delta = 'orders' is a relative path"),
+        ({"delta": "/orders"}, r"needs a name that belongs to one checkpoint: table\(name=...\)"),
+    ],
+)
+def test_tables_that_spark_connect_cannot_write_are_refused_at_once(
+    arguments: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function runs on its server, which is in another directory and does not tell the id of the query."""
+    table(**arguments)
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    table(delta="/orders", name="orders")
+    with pytest.raises(OptionError, match=sentence):
+        table(**arguments)
+
+
+def test_a_table_made_before_the_session_is_refused_on_the_server() -> None:
+    assert application_of_table("orders", "a problem", "an-id") == "spark/orders/an-id"
+    assert application_of_table("orders", None, None) == "spark-connect/orders"
+    with pytest.raises(TableError, match="a problem"):
+        application_of_table("orders", "a problem", None)
 
 
 def by_foreach_batch(directory: Path, **options: Any) -> "Sink":

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.definition.model import TableSink
 from tidelog.pipelines.tables.exactly_once_writer import TableWriter, open_table
-from tidelog.pipelines.tables.table import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,7 +62,6 @@ def query_id_of(rows: "DataFrame") -> str | None:
 def application_of_query(name: str | None, query_id: str | None) -> str:
     """Without a name the query's id alone: any number of queries may then write to the table."""
     if query_id is None:
-        if name is None:
-            raise TableError("In Spark Connect a table needs a name that belongs to one checkpoint: table(name=...)")
+        assert name is not None, "the id of the query is known, except in Spark Connect"
         return f"spark-connect/{name}"
     return query_id if name is None else f"spark/{name}/{query_id}"

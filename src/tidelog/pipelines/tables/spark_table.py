@@ -5,6 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.spark.options.values import OptionError
+from tidelog.spark.session_directory import relative_path_sentence
+
 if TYPE_CHECKING:
     from tidelog.pipelines.tables.foreach_batch import ForEachBatch
 
@@ -31,10 +34,12 @@ def table(
     Each micro-batch is one commit with its number: one that Spark runs again is not written again. `name` belongs to
     one checkpoint: another checkpoint with the same name is refused. Spark Connect needs it. Raises OptionError.
     """
-    from tidelog.pipelines.tables.foreach_batch import ForEachBatch, application_of_query
-    from tidelog.pipelines.tables.table_options import sink_of_options
+    from pyspark.sql.utils import is_remote
 
-    given = {
+    from tidelog.pipelines.tables.foreach_batch import ForEachBatch
+    from tidelog.pipelines.tables.table_options import relative_path, sink_of_options
+
+    arguments = {
         "delta": delta,
         "iceberg": iceberg,
         "parquet": parquet,
@@ -50,8 +55,31 @@ def table(
         "compact": dict(compact) if isinstance(compact, Mapping) else compact,
         "catalog": None if catalog is None else dict(catalog),
     }
-    sink = sink_of_options({key: value for key, value in given.items() if value is not None})
-    return ForEachBatch(sink, Path(), partial(application_of_query, name))
+    given = {key: value for key, value in arguments.items() if value is not None}
+    sink = sink_of_options(given)
+    problem = problem_in_connect(name, relative_path(given))
+    if problem is not None and is_remote():
+        raise OptionError(problem)
+    return ForEachBatch(sink, Path(), partial(application_of_table, name, problem))
+
+
+def problem_in_connect(name: str | None, relative: str | None) -> str | None:
+    """The function runs on the server, in another directory and without the id of the query."""
+    if relative is not None:
+        return relative_path_sentence(relative)
+    if name is None:
+        return "In Spark Connect a table needs a name that belongs to one checkpoint: table(name=...)"
+    return None
+
+
+def application_of_table(name: str | None, problem_in_connect: str | None, query_id: str | None) -> str:
+    """Raises TableError in Spark Connect, where the query's id is None, if there is a problem."""
+    from tidelog.pipelines.tables.foreach_batch import application_of_query
+    from tidelog.pipelines.tables.table import TableError
+
+    if query_id is None and problem_in_connect is not None:
+        raise TableError(problem_in_connect)
+    return application_of_query(name, query_id)
 
 
 def _listed(names: Sequence[str] | str | None) -> object:

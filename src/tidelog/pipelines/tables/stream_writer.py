@@ -32,7 +32,7 @@ from tidelog.pipelines.tables.schema_changes import (
     plain_schema,
 )
 from tidelog.pipelines.tables.table import Table, TableError, is_mergeable
-from tidelog.pipelines.tables.table_options import NAME, from_texts, sink_of_options
+from tidelog.pipelines.tables.table_options import NAME, from_texts, relative_path, sink_of_options
 from tidelog.pipelines.tables.upsert_writer import (
     DELETED,
     OFFSET,
@@ -45,6 +45,7 @@ from tidelog.spark.accelerators.error_texts import only_the_sentence
 from tidelog.spark.arrow_schema import arrow_schema
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options.values import OptionError
+from tidelog.spark.session_directory import is_deleted_with_session, relative_path_sentence
 from tidelog.spark.sink.task_messages import this_task
 
 if TYPE_CHECKING:
@@ -68,8 +69,12 @@ class TaskFiles(WriterCommitMessage):
 
 
 def stream_writer(options: Mapping[str, str], schema: "StructType") -> "TableStreamWriter":
-    sink = sink_of_options(from_texts(dict(options)))
+    given = from_texts(dict(options))
+    sink = sink_of_options(given)
     reject_expressions(sink)
+    relative = relative_path(given)
+    if relative is not None and is_deleted_with_session():
+        raise OptionError(relative_path_sentence(relative))
     return TableStreamWriter(sink, options.get(NAME), plain_schema(arrow_schema(schema)))
 
 

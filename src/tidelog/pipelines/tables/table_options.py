@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidelog.pipelines.definition.model import TableKind, TableSink
-from tidelog.pipelines.definition.parse_formats import PipelineContext
+from tidelog.pipelines.definition.parse_formats import PipelineContext, is_local
 from tidelog.pipelines.definition.parse_sinks import read_sink
 from tidelog.pipelines.definition.toml_fields import Diagnostics, Fields
 from tidelog.pipelines.definition.toml_lines import Lines
@@ -15,6 +15,7 @@ NAME = "name"
 LISTS = ("keys", "sequence_by", "partition_by", "omit")
 FLAGS = ("history", "compact")
 CATALOG = "catalog."
+SQLITE = "sqlite:///"
 NO_BROKERS = "localhost:29092"
 OF_OTHERS = ("checkpointlocation", "queryname", "path")
 """Options that Spark passes on to a sink."""
@@ -38,6 +39,20 @@ def sink_of_options(options: Mapping[str, object]) -> TableSink:
     if sink.kind is TableKind.ICEBERG and not sink.catalog:
         raise OptionError("An Iceberg table needs its catalog, such as catalog.type = 'sql' and catalog.uri")
     return sink
+
+
+def relative_path(options: Mapping[str, object]) -> str | None:
+    """The first setting with a path that starts at the directory of a process."""
+    catalog = options.get("catalog", {})
+    assert isinstance(catalog, Mapping)
+    paths = {str(kind): options.get(kind) for kind in (TableKind.DELTA, TableKind.PARQUET)}
+    paths |= {f"{CATALOG}{key}": catalog.get(key) for key in ("uri", "warehouse")}
+    return next((f"{name} = '{path}'" for name, path in paths.items() if path and _is_relative(str(path))), None)
+
+
+def _is_relative(path: str) -> bool:
+    path = os.path.expanduser(path.removeprefix(SQLITE))
+    return is_local(path) and not path.startswith("/")
 
 
 def from_texts(options: Mapping[str, str]) -> dict[str, object]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tidelog.spark.options.query import OptionError, WriteOptions
+from tidelog.spark.session_directory import is_deleted_with_session, relative_path_sentence
 
 METADATA = "metadata"
 LOCAL_SCHEMES = ("", "file")
@@ -30,6 +31,8 @@ def stream_name(options: WriteOptions) -> QueryName:
             "Option 'checkpointLocation' is missing, which exactly-once delivery of a stream needs: set it for"
             f" the query itself, not for the whole session; {_REMEDIES}"
         )
+    if is_deleted_with_session() and not options.checkpoint.startswith("/") and not urlsplit(options.checkpoint).scheme:
+        raise OptionError(relative_path_sentence(f"checkpointLocation = '{options.checkpoint}'"))
     query_id = _query_id(options.checkpoint)
     return QueryName(f"spark-{query_id}", query_id)
 
