@@ -10,6 +10,8 @@ from tidelog.pipelines.running.failures import (
     step_failure,
     with_causes,
 )
+from tidelog.spark.errors import BrokersUnavailable
+from tidelog.spark.spark_master import WrongMaster
 
 PLAN = """
 === Streaming Query ===
@@ -216,6 +218,11 @@ def test_what_fails_after_java_is_gone_is_not_the_reason() -> None:
     rejected = ConnectionRefusedError(111, "Connection refused")
     rejected.__context__ = RuntimeError("Answer from Java side is empty")
     assert failure_of_exception(rejected) == Failure("Spark's Java process ended unexpectedly")
+
+
+def test_an_error_of_ours_is_its_sentence() -> None:
+    assert failure_of_exception(WrongMaster("'loca' is not a Spark master")) == Failure("'loca' is not a Spark master")
+    assert failure_of_exception(BrokersUnavailable("no broker answers")) == Failure("no broker answers", passes=True)
 
 
 def test_a_full_disk_does_not_pass() -> None:

@@ -95,17 +95,28 @@ def test_the_command_asks_spark_and_prints_nothing_else(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (
+            b"Unrecognized VM option 'Bogus'\nError: Could not create the Java Virtual Machine.\n",
+            "Unrecognized.*Bogus'",
+        ),
+        (b"/jdk/bin/java: wrong ELF class\n/bin/spark-class: line 97: CMD: bad array subscript\n", ".*wrong ELF class"),
+        (b"/bin/spark-class: line 97: CMD: bad array subscript\n", ".*/bin/java ended without a message"),
+    ],
+)
 def test_a_java_that_does_not_start_is_reported_by_its_own_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    printed: bytes, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pyspark.java_gateway
 
     def fail(_conf: object, popen: dict[str, object]) -> None:
-        popen["stderr"].write(b"Unrecognized VM option 'Bogus'\nError: Could not create the Java Virtual Machine.\n")  # type: ignore[attr-defined]
+        popen["stderr"].write(printed)  # type: ignore[attr-defined]
         popen["stderr"].flush()  # type: ignore[attr-defined]
         raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
 
     monkeypatch.setattr("pyspark.SparkContext._gateway", None)
     monkeypatch.setattr(pyspark.java_gateway, "launch_gateway", fail)
-    with pytest.raises(PipelineFailed, match=r"^Java did not start: Unrecognized VM option 'Bogus'$"):
+    with pytest.raises(PipelineFailed, match=f"^Java did not start: {reason}$"):
         start_java("local[1]", {}, tmp_path / "log.txt")

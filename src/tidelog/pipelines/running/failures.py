@@ -64,9 +64,14 @@ def failure_of_exception(error: BaseException) -> Failure:
     messages = []
     earlier: BaseException | None = error
     while earlier is not None:
-        messages.append(f"{type(earlier).__name__}: {earlier}")
+        messages.append(f"{_name_of(type(earlier))}: {earlier}")
         earlier = earlier.__context__
     return failure_of("\n".join(messages))
+
+
+def _name_of(kind: type[BaseException]) -> str:
+    """Of our own classes with the module, as in a stack trace."""
+    return f"{kind.__module__}.{kind.__name__}" if kind.__module__.startswith("tidelog.") else kind.__name__
 
 
 def step_failure(step: str, text: str) -> StepFailed:

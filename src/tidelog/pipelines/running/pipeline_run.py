@@ -35,6 +35,8 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 """A longer log is renamed when the next run starts, and replaces the previous old log."""
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+NO_REASON = re.compile(rf"^{JAVA_FRAME.pattern}|spark-class: line \d+: CMD: bad array subscript")
+"""The second is what Spark's script prints after a Java that did not start."""
 ERROR_WORDS = re.compile(r"error|exception|unrecognized|invalid|no such file|not found|cannot", re.IGNORECASE)
 STOP_SETTINGS = {"spark.sql.streaming.stopTimeout": "30s", "spark.ui.showConsoleProgress": "false"}
 
@@ -253,8 +255,12 @@ def start_java(master: str | None, settings: dict[str, str], log_file: Path) -> 
         try:
             gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})  # type: ignore[no-untyped-call]
         except Exception as error:
-            raise PipelineFailed(f"Java did not start: {_reason_in(log_file, start) or error}") from error
+            raise PipelineFailed(f"Java did not start: {_reason_in(log_file, start) or _silent_java()}") from error
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _silent_java() -> str:
+    return f"{Path(os.environ.get('JAVA_HOME', ''), 'bin', 'java')} ended without a message"
 
 
 def _reason_in(log_file: Path, start: int) -> str:
@@ -262,6 +268,6 @@ def _reason_in(log_file: Path, start: int) -> str:
     with log_file.open("rb") as log:
         log.seek(start)
         lines = log.read().decode("utf-8", "replace").splitlines()
-    lines = [line.strip() for line in lines if line.strip() and not JAVA_FRAME.match(line)]
+    lines = [line.strip() for line in lines if line.strip() and not NO_REASON.search(line)]
     with_error_words = [line for line in lines if ERROR_WORDS.search(line)]
     return (with_error_words or lines[-1:] or [""])[0]
