@@ -1,5 +1,6 @@
 """Topics, settings and brokers through the admin client, against a broker."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -82,6 +83,29 @@ def test_bootstrap_address_that_is_dead_is_passed_over() -> None:
         assert (await admin.describe_cluster()).controller_id == 0
 
     with_admin(scenario, Address("127.0.0.1", 1), ADDRESS)
+
+
+def test_brokers_that_do_not_answer_are_reported_long_before_they_are_given_up() -> None:
+    reported: list[tuple[float, str]] = []
+
+    async def main() -> None:
+        harness, loop = Harness(), asyncio.get_running_loop()
+
+        def report(reason: str) -> None:
+            reported.append((loop.time(), reason))
+
+        async with Cluster(harness.network, [ADDRESS], SeededRandomness(1), report_waiting=report) as cluster:
+            started_at = loop.time()
+            with pytest.raises(GaveUp):
+                await Admin(cluster, timeout_s=120.0).list_topics()
+            ((at, reason),) = reported
+            assert 5 <= at - started_at < 10
+            assert "no listener" in reason
+            async with harness.broker():
+                await Admin(cluster, timeout_s=120.0).list_topics()
+        assert len(reported) == 1
+
+    run_virtually(main())
 
 
 def test_cluster_that_cannot_be_reached_is_given_up_with_every_reason() -> None:

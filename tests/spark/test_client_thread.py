@@ -16,8 +16,11 @@ import pytest
 
 from tests.client.fake_cluster import TOPIC, FakeCluster
 from tests.server.harness import batch_of
+from tidelog.client.admin.admin import Admin
 from tidelog.client.consumer.range_reader import RangeReader
+from tidelog.client.network import retries
 from tidelog.client.network.bootstrap import BadBootstrap
+from tidelog.client.network.retries import GaveUp
 from tidelog.config.client import NO_SECURITY, ClientSecurity
 from tidelog.spark import client_thread
 from tidelog.types import TopicPartition
@@ -43,6 +46,21 @@ def thread_of_its_own() -> Iterator[None]:
 async def tasks() -> int:
     """Others than the one that asks."""
     return len(asyncio.all_tasks()) - 1
+
+
+def test_brokers_that_do_not_answer_are_named_in_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Python processes of Spark print warnings to the user's screen."""
+    monkeypatch.setattr(retries, "REPORT_AFTER_S", 0.0)
+
+    async def ask() -> None:
+        await Admin(client_thread.cluster_for("127.0.0.1:1", Settings()), timeout_s=0.1).list_topics()
+
+    with pytest.raises(GaveUp):
+        client_thread.run(ask())
+    (record,) = caplog.records
+    assert record.getMessage().startswith("waiting for the brokers at 127.0.0.1:1: ")
 
 
 class Numbers:

@@ -3,11 +3,13 @@
 import asyncio
 import atexit
 import concurrent.futures
+import logging
 import os
 import queue
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tidelog.client.network.bootstrap import parse_bootstrap
@@ -18,6 +20,7 @@ from tidelog.runtime.network import Network
 from tidelog.runtime.randomness import SystemRandomness
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES = 2**31 - 1
 """Unlimited: a Fetch response has at least one whole batch, however large (KIP-74)."""
@@ -216,6 +219,7 @@ def cluster_for(bootstrap: str, client: ConnectionSettings) -> Cluster:
             client_id=client.client_id,
             client_rack=client.client_rack,
             request_timeout_s=client.request_timeout_s,
+            report_waiting=partial(logger.warning, "waiting for the brokers at %s: %s", bootstrap),
         )
     return found
 

@@ -13,6 +13,9 @@ T = TypeVar("T")
 FIRST_PAUSE_S = 0.05
 MAX_PAUSE_S = 1.0
 JITTER_PERCENT = 20
+REPORT_AFTER_S = 5.0
+
+Report = Callable[[str], None]
 
 
 class GaveUp(Exception):
@@ -45,8 +48,18 @@ class Backoff:
 class Attempts:
     """Attempts of one operation. `after` waits before the next attempt, or raises if there is none."""
 
-    def __init__(self, what: str, timeout_s: float, randomness: Randomness, *, started_at: float | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        timeout_s: float,
+        randomness: Randomness,
+        *,
+        started_at: float | None = None,
+        report: Report | None = None,
+    ) -> None:
+        """`report` gets the reason once, if the attempts have failed for some seconds."""
         self._what = what
+        self._report = report
         self._timeout_s = timeout_s
         self._deadline = (asyncio.get_running_loop().time() if started_at is None else started_at) + timeout_s
         self._backoff = Backoff(randomness)
@@ -61,6 +74,9 @@ class Attempts:
         pause_s = self._backoff.next_s()
         if pause_s >= self.remaining_s:
             raise GaveUp(f"{self._what}: gave up after {self._timeout_s:g} s: {reason_of(error)}") from error
+        if self._report is not None and self._timeout_s - self.remaining_s >= REPORT_AFTER_S:
+            self._report(f"{self._what}: {reason_of(error)}")
+            self._report = None
         await asyncio.sleep(pause_s)
 
 

@@ -156,7 +156,13 @@ class PartitionWriter:
     def _attempts(self, batch: Batch) -> Attempts:
         what = f"{plural(batch.record_count, 'record')} for {self._topic_partition}"
         timeout_s = self._settings.delivery_timeout_s
-        attempts = Attempts(what, timeout_s, self._cluster.randomness, started_at=batch.created_at)
+        attempts = Attempts(
+            what,
+            timeout_s,
+            self._cluster.randomness,
+            started_at=batch.created_at,
+            report=self._cluster.report_waiting,
+        )
         if attempts.remaining_s <= 0:
             raise GaveUp(f"{what}: not sent within {timeout_s:g} s because earlier records took too long")
         return attempts

@@ -7,7 +7,7 @@ from typing import TypeVar
 from tidelog.client.network.bootstrap import Address
 from tidelog.client.network.connections import Connections, SpareConnections
 from tidelog.client.network.in_flight import ConnectionLost, LoginFailed
-from tidelog.client.network.retries import Attempts
+from tidelog.client.network.retries import Attempts, Report
 from tidelog.client.routing.metadata import ClusterMetadata
 from tidelog.errors import NO_ERROR, LeaderNotAvailable, NotController, error_of
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -35,12 +35,15 @@ class Cluster:
         client_id: str = "tidelog",
         client_rack: str = "",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        report_waiting: Report | None = None,
     ) -> None:
+        """`report_waiting` is told the reason if brokers do not answer for some seconds."""
         self._bootstrap = list(bootstrap)
         self.randomness = randomness
         self.request_timeout_s = request_timeout_s
         self.client_rack = client_rack
         """client.rack: brokers send consumers to a replica in this rack (KIP-392)."""
+        self.report_waiting = report_waiting
         self.network = network
         self._client_id = client_id
         self.connections = self.new_connections()
@@ -64,7 +67,7 @@ class Cluster:
         return Connections(self.network, self._client_id)
 
     def attempts(self, what: str, timeout_s: float) -> Attempts:
-        return Attempts(what, timeout_s, self.randomness)
+        return Attempts(what, timeout_s, self.randomness, report=self.report_waiting)
 
     # ---- metadata
 
