@@ -1,5 +1,6 @@
 """Supervision of queries that are many, busy or stuck; with fakes."""
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ from tests.pipelines.test_runner import Event, FakeQuery, supervised
 from tidelog.pipelines.definition.model import ModulePipeline
 from tidelog.pipelines.definition.python_modules import load_function
 from tidelog.pipelines.running import pipeline_run as running
+from tidelog.pipelines.running import query_runner
+from tidelog.pipelines.running.broker_probe import reason_of_silence
 from tidelog.pipelines.running.failures import PipelineFailed
 from tidelog.pipelines.running.pipeline_run import INTERRUPTED, Run, session_settings
 from tidelog.pipelines.running.pipeline_state import PipelineState
@@ -77,6 +80,75 @@ def test_a_source_that_does_not_answer_is_reported_once_each_time(tmp_path: Path
 
 
 @pytest.mark.usefixtures("no_sleep")
+def test_brokers_that_leave_a_micro_batch_waiting_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks try for two minutes, and Spark says only that it processes data."""
+    query = FakeQuery(1, None, is_active=True)
+    looks = 0
+
+    def on_progress(progress: Any) -> None:
+        nonlocal looks
+        looks += 1
+        query.isActive = looks < 200
+
+    def silence(bootstrap: str) -> str | None:
+        return "Connection refused" if looks < 50 or 100 < looks < 150 else None
+
+    monkeypatch.setattr(query_runner, "bootstraps_of", lambda pipeline: {"localhost:9"})
+    monkeypatch.setattr(query_runner, "reason_of_silence", silence)
+    runner = supervised([query], tmp_path)
+    runner.run(on_progress)
+    assert runner.said == 2 * ["fake: no broker answers at localhost:9 (Connection refused), retrying"]
+
+
+@pytest.mark.usefixtures("no_sleep")
+def test_brokers_are_not_probed_without_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = FakeQuery(1, None, is_active=True)
+    probed: list[str] = []
+    looks = 0
+
+    def on_progress(progress: Any) -> None:
+        nonlocal looks
+        looks += 1
+        query.events = [*query.events, Event(looks)]
+        query.isActive = looks < 100
+
+    monkeypatch.setattr(query_runner, "bootstraps_of", lambda pipeline: {"localhost:9"})
+    monkeypatch.setattr(query_runner, "reason_of_silence", probed.append)
+    supervised([query], tmp_path).run(on_progress)
+    assert probed == []
+
+
+def test_a_cluster_answers_if_one_of_its_addresses_does() -> None:
+    with socket.socket() as closed, socket.create_server(("127.0.0.1", 0)) as listening:
+        closed.bind(("127.0.0.1", 0))
+        silent, open_ = (f"127.0.0.1:{end.getsockname()[1]}" for end in (closed, listening))
+        assert reason_of_silence(f"{silent},{open_}") is None
+        assert reason_of_silence(silent) == "Connection refused"
+
+
+@pytest.mark.usefixtures("no_sleep")
+def test_a_query_in_its_first_long_micro_batch_is_running(tmp_path: Path) -> None:
+    query = FakeQuery(0, None, is_active=True)
+    states: list[str] = []
+
+    def on_progress(progress: Any) -> None:
+        states.append(progress.queries[0].state)
+        is_idle = len(states) < 10
+        message = "Waiting for data to arrive" if is_idle else "Processing new data"
+        query.status = {"isTriggerActive": not is_idle, "message": message}
+        query.isActive = len(states) < 20
+
+    query.status = {"isTriggerActive": True, "message": "Initializing sources"}
+    supervised([query], tmp_path).run(on_progress)
+    assert list(dict.fromkeys(states)) == [
+        QueryState.STARTING,
+        QueryState.IDLE,
+        QueryState.RUNNING,
+        QueryState.DONE,
+    ]
+
+
+@pytest.mark.usefixtures("no_sleep")
 def test_a_query_without_records_is_idle_not_starting(tmp_path: Path) -> None:
     query = FakeQuery(0, None, is_active=True)
     states: list[str] = []
@@ -88,6 +160,7 @@ def test_a_query_without_records_is_idle_not_starting(tmp_path: Path) -> None:
             query.events = [Event(0)]
         query.isActive = len(states) < 100
 
+    query.status = {"isTriggerActive": True, "message": "Initializing sources"}
     supervised([query], tmp_path).run(on_progress)
     assert [state for state, before in zip(states, ["", *states], strict=False) if state != before] == [
         QueryState.STARTING,

@@ -21,7 +21,7 @@ class QueryKind(StrEnum):
 
 
 class QueryState(StrEnum):
-    STARTING = "starting"  # no micro-batch yet
+    STARTING = "starting"  # no micro-batch has begun
     RUNNING = "running"
     IDLE = "idle"  # runs, and has nothing to read
     WAITING = "waiting"  # failed for a transient reason, restarts after a pause
@@ -155,6 +155,11 @@ class QueryMeter:
             self._bad_records[source] = self._bad_records.get(source, 0) + count
         for expectation, count in violations_of(observed).items():
             self._violations[expectation] = self._violations.get(expectation, 0) + count
+
+    def on_processing(self) -> None:
+        """Spark says that a micro-batch runs, which may be long."""
+        if self.state in (QueryState.STARTING, QueryState.IDLE):
+            self.state = QueryState.RUNNING
 
     def on_waiting_for_data(self, now_s: float) -> None:
         """Spark says that there is nothing to read. A pause between records is not idleness."""

@@ -22,6 +22,7 @@ from tidelog.pipelines.definition.model import (
     query_of,
 )
 from tidelog.pipelines.definition.python_modules import import_pipeline_module
+from tidelog.pipelines.running.broker_probe import BrokerProbe, bootstraps_of, reason_of_silence
 from tidelog.pipelines.running.dead_letters import dead_letter_writer, query_name, sources_with_dead_letters
 from tidelog.pipelines.running.expectations import violation_writer
 from tidelog.pipelines.running.failures import Failure, PipelineFailed, Restarts, StepFailed, failure_of, with_causes
@@ -56,6 +57,8 @@ INITIALISING_LIMIT_S = 15.0
 INITIALISING = "Initializing"
 ASKING = "Getting offsets"
 NO_DATA = "Waiting for data"
+PROCESSING = "Processing new data"
+LONG_BATCH_S = 5.0
 SILENT_AFTER_S = 8.0
 """Brokers may be away longer than this before a query fails: the user sees what the query waits for."""
 
@@ -98,6 +101,7 @@ class Runner:
         self._runs: list[QueryRun] = []
         self._is_stopping = False
         self._latest = PipelineProgress(pipeline.name, ())
+        self._probe = BrokerProbe(bootstraps_of(pipeline), reason_of_silence)
 
     def start(self) -> None:
         """Raises PipelineFailed if a source, step or sink cannot be created."""
@@ -250,6 +254,9 @@ class Runner:
             elif run.is_due():
                 logger.info("query restarted query=%s restarts=%d", run.name, run.meter.restarts)
                 self._start(run)
+        if any(run.is_in_long_batch() for run in self._runs):
+            for sentence in self._probe.newly_silent(self._clock()):
+                self._say(f"{self._pipeline.name}: {sentence}")
         return any(run.meter.state is not QueryState.DONE for run in self._runs)
 
     def _start(self, run: "QueryRun") -> None:
@@ -334,6 +341,8 @@ class QueryRun:
         self._seen: tuple[str, str] | None = None
         self._start_again_s: float | None = None
         self._asking_since_s: float | None = None
+        self._batch_since: tuple[int, float] | None = None
+        """Batches before the current one, and when that was first seen."""
         self.is_stuck = False
         """Spark did not stop the query within its own limit: it ends with the process."""
 
@@ -359,9 +368,10 @@ class QueryRun:
         return self._query is not None and self._message().startswith(INITIALISING)
 
     def look_at_source(self) -> bool:
-        """Notes an idle source. True once each time the source has not answered for too long."""
+        """Notes what the query does. True once each time the source has not answered for too long."""
         message = self._message() if self.is_active() else ""
         now_s = self._clock()
+        self._note_batch(now_s, is_in_batch=message.startswith(PROCESSING))
         if message.startswith(NO_DATA):
             self.meter.on_waiting_for_data(now_s)
         if not message.startswith(ASKING):
@@ -373,6 +383,15 @@ class QueryRun:
             return False
         self._asking_since_s = math.inf
         return True
+
+    def _note_batch(self, now_s: float, *, is_in_batch: bool) -> None:
+        if not is_in_batch or self._batch_since is None or self._batch_since[0] != self.batches:
+            self._batch_since = (self.batches, now_s) if is_in_batch else None
+        if is_in_batch:
+            self.meter.on_processing()
+
+    def is_in_long_batch(self) -> bool:
+        return self._batch_since is not None and self._clock() - self._batch_since[1] > LONG_BATCH_S
 
     def is_in_batch(self) -> bool:
         return self._query is not None and bool(self._query.status["isTriggerActive"])
