@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.local_cluster import LocalCluster, local_cluster
 from tests.cli.process import tidelog
+from tests.spark.pyspark_version import needs_several_micro_batches
 
 TIME_LIMIT_S = 500
 COMMAND = "#   "
@@ -90,6 +91,7 @@ def test_topic_to_table_runs_as_written(cluster: LocalCluster, tmp_path: Path) -
 
 
 @pytest.mark.spark
+@needs_several_micro_batches
 def test_enrichment_runs_as_written(cluster: LocalCluster, tmp_path: Path) -> None:
     """On a topic in which the orders may be twice, as the other pipeline's first lines write the same ones."""
     typed(["echo 'this is not JSON' | tidelog produce orders"], cluster, tmp_path)

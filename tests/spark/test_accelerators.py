@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.spark.pyspark_version import LEAKS
 from tidelog.spark.accelerators import switches
 from tidelog.spark.accelerators.switches import Accelerator, WrongSwitch, apply_switches, is_on, is_tested, switched_on
 
@@ -79,6 +80,6 @@ def test_everything_works_without_accelerators() -> None:
     for name in (switches.VARIABLE, "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         environment.pop(name, None)
     environment[switches.USER_VARIABLE] = ""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", *SHORT_SET]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", *LEAKS, *SHORT_SET]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=560, check=False)
     assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]

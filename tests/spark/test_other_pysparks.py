@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.pyspark_version import LEAKS
+
 ROOT = Path(__file__).parents[2]
 VERSION = os.environ.get("TIDELOG_PYSPARK", "")
 TESTS = shlex.split(os.environ.get("TIDELOG_PYSPARK_TESTS", "tests/spark tests/pipelines"))
 LIMIT_S = 4 * 3600
-LEAKS = ("-W", "ignore:unclosed <socket.socket fd:ResourceWarning")
-"""PySpark 4.1 leaves the sockets through which it collects rows to the garbage collector."""
 
 
 def environment_with(pyspark: str, directory: Path) -> Path:
