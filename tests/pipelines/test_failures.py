@@ -222,7 +222,9 @@ def test_what_fails_after_java_is_gone_is_not_the_reason() -> None:
 
 def test_an_error_of_ours_is_its_sentence() -> None:
     assert failure_of_exception(WrongMaster("'loca' is not a Spark master")) == Failure("'loca' is not a Spark master")
-    assert failure_of_exception(BrokersUnavailable("no broker answers")) == Failure("no broker answers", is_transient=True)
+    assert failure_of_exception(BrokersUnavailable("no broker answers")) == Failure(
+        "no broker answers", is_transient=True
+    )
 
 
 def test_a_full_disk_does_not_pass() -> None:

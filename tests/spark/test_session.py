@@ -55,6 +55,7 @@ def test_executors_of_a_cluster_run_the_python_that_the_settings_name(
         monkeypatch.setenv(name, "undone at the end of the test")
         monkeypatch.delenv(name)
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", None)))
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     master, _ = prepare_environment(None, {"spark.master": "yarn", "spark.pyspark.python": "/opt/python"})
     assert master == "yarn"
     assert (os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"]) == ("/opt/python", "/opt/python")

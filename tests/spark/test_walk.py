@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 from tests.simulation.test_walks import missing_hops
+from tests.spark.pyspark_version import needs_limits
 
 
+@needs_limits
 def test_every_hop_of_a_micro_batch_is_called() -> None:
     """In a process of its own: calls in a client thread that other tests have started are not seen."""
     program = (
