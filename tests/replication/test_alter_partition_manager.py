@@ -38,6 +38,11 @@ class LossyStore(MemoryStore):
     fails = 0
     error: type[StoreError] = StoreUnavailable
     loses_responses = 0
+    reads = 0
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        self.reads += 1
+        return await super().get_many(paths)
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         if self.fails:
@@ -210,6 +215,22 @@ def test_a_leader_that_lost_a_compare_and_set_waits_for_the_controller() -> None
         assert harness.replicas.take(assignment_of(1, 2, leader=1, epoch=7, in_sync=(1,), version=2)) == [None]
         harness.orders.append_as_leader(batch_of(b"x"), 1)
         assert harness.orders.log.high_watermark == 1
+
+    with_harness(scenario)
+
+
+def test_questions_that_wait_share_a_read_and_later_ones_do_not() -> None:
+    """The state may change while it is read: a question that comes then needs a read of its own."""
+
+    async def scenario(harness: Harness) -> None:
+        await harness.create(1, in_sync=(1,))
+        confirmation, reads = harness.replicas.manager.leader_confirmation, harness.store.reads
+        first, second = confirmation.ask(harness.orders), confirmation.ask(harness.orders)
+        while harness.store.reads == reads:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        third = confirmation.ask(harness.orders)
+        assert [await first.wait(), await second.wait(), await third.wait()] == [True, True, True]
+        assert harness.store.reads == reads + 2
 
     with_harness(scenario)
 

@@ -1,7 +1,7 @@
 """Coordinators that die, lose their replicas or are stopped: what a group was answered stays true (R10)."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -193,12 +193,12 @@ def without_a_look_at_the_lease() -> Iterator[None]:
     def is_acting(self: Shard[object]) -> bool:  # type: ignore[type-var]
         return self.state is ShardState.ACTIVE
 
-    async def confirmed(self: LeaderConfirmation, partition: Partition) -> bool:
-        return True
+    async def all_confirmed(self: LeaderConfirmation, partitions: Iterable[Partition]) -> set[Partition]:
+        return set(partitions)
 
     with (
         patch.object(Shard, "is_acting", property(is_acting)),
-        patch.object(LeaderConfirmation, "_is_leader", confirmed),
+        patch.object(LeaderConfirmation, "_confirmed", all_confirmed),
     ):
         yield
 

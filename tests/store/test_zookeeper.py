@@ -130,7 +130,7 @@ def test_a_server_that_falls_silent_at_once_is_the_same_sentence(
     async def lose_the_connection(_: ZooKeeperStore) -> None:
         raise StoreUnavailable("/")
 
-    monkeypatch.setattr(ZooKeeperStore, "heartbeat", lose_the_connection)
+    monkeypatch.setattr(ZooKeeperStore, "sync", lose_the_connection)
 
     async def scenario() -> None:
         with pytest.raises(

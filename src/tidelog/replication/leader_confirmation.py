@@ -7,13 +7,16 @@ of order here, and an offset in them out of range. A producer would give the bat
 
 import asyncio
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from tidelog.cluster.image import PartitionRegistration
 from tidelog.cluster.znodes import MalformedNode, decode_state, state_path
 from tidelog.replication.leader import PartitionLeader
 from tidelog.replication.partition import Partition
 from tidelog.runtime.deferred import Deferred
-from tidelog.store.interface import Store, StoreError
+from tidelog.store.interface import Node, Store, StoreError
+
+MAX_STATES_PER_READ = 500
 
 
 def suspend_superseded(partition: Partition, leader: PartitionLeader, found: PartitionRegistration) -> None:
@@ -29,10 +32,7 @@ def suspend_superseded(partition: Partition, leader: PartitionLeader, found: Par
 
 
 class LeaderConfirmation:
-    """Reads one partition state at a time, so that clients cannot flood the store.
-
-    All questions about one partition that wait for its turn share a read.
-    """
+    """One read of the store at a time, so that clients cannot flood it. All questions that wait share the next read."""
 
     def __init__(self, store: Callable[[], Store], now_ms: Callable[[], int]) -> None:
         self._store = store
@@ -63,29 +63,39 @@ class LeaderConfirmation:
             await self._has_waiting.wait()
             self._has_waiting.clear()
             while self._waiting:
-                partition = next(iter(self._waiting))
-                answers = self._waiting.pop(partition)
-                is_leader = await self._is_leader(partition)
-                for answer in answers:
-                    if not answer.is_completed:
-                        answer.resolve(is_leader)
+                asked = {each: self._waiting.pop(each) for each in list(islice(self._waiting, MAX_STATES_PER_READ))}
+                confirmed = await self._confirmed(asked)
+                for partition, answers in asked.items():
+                    for answer in answers:
+                        if not answer.is_completed:
+                            answer.resolve(partition in confirmed)
 
-    async def _is_leader(self, partition: Partition) -> bool:
-        leader = partition.leader
-        if leader is None:
-            return False
-        topic, index = partition.topic_partition
+    async def _confirmed(self, partitions: Iterable[Partition]) -> set[Partition]:
+        """Those that this broker leads, according to the store."""
+        leaders = [(each, each.leader) for each in partitions if each.leader is not None]
         asked_ms = self._now_ms()
-        own = PartitionRegistration(index, partition.replicas, leader.broker_id, leader.leader_epoch, ())
+        store = self._store()
         try:
-            store = self._store()
             await store.sync()
-            node = await store.get(state_path(topic, index))
-            found = decode_state(topic, own, node.data, node.version)
-        except (StoreError, MalformedNode):
-            return False
-        suspend_superseded(partition, leader, found)
-        if (found.leader, found.leader_epoch) != (own.leader, own.leader_epoch) or partition.leader is not leader:
-            return False
-        leader.confirmed_ms = asked_ms
-        return True
+            nodes = await store.get_many([state_path(*each.topic_partition) for each, _ in leaders])
+        except StoreError:
+            return set()
+        return {
+            partition
+            for (partition, leader), node in zip(leaders, nodes, strict=True)
+            if node is not None and _confirm(partition, leader, node, asked_ms)
+        }
+
+
+def _confirm(partition: Partition, leader: PartitionLeader, node: Node, asked_ms: int) -> bool:
+    topic, index = partition.topic_partition
+    own = PartitionRegistration(index, partition.replicas, leader.broker_id, leader.leader_epoch, ())
+    try:
+        found = decode_state(topic, own, node.data, node.version)
+    except MalformedNode:
+        return False
+    suspend_superseded(partition, leader, found)
+    if (found.leader, found.leader_epoch) != (own.leader, own.leader_epoch) or partition.leader is not leader:
+        return False
+    leader.confirmed_ms = asked_ms
+    return True

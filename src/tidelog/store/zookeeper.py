@@ -103,7 +103,7 @@ class ZooKeeperStore(BaseStore):
         store._session.start()
         try:
             await asyncio.wait_for(store._first_connection, timeout_s)
-            await store.heartbeat()
+            await store.sync()
             await store._make_chroot()
         except (TimeoutError, StoreUnavailable):
             await store.close()
@@ -153,9 +153,6 @@ class ZooKeeperStore(BaseStore):
 
         return await self._read(path, lambda: self._session.ask(request, on_response))
 
-    async def sync(self) -> None:
-        await self._read(ROOT, lambda: self._session.ask(lambda: self._client.sync_async(ROOT), bool))
-
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         for operation in operations:
             check_path(operation.path)
@@ -197,16 +194,16 @@ class ZooKeeperStore(BaseStore):
 
     async def _keep_up(self) -> None:
         try:
-            await self.heartbeat()
+            await self.sync()
             if self._must_catch_up:
                 await self._catch_up()
         except StoreError as error:
             logger.debug("no answer from ZooKeeper session_id=%x reason=%s", self._session_id, error)
 
-    async def heartbeat(self) -> None:
-        """kazoo's own pings are not visible; this one proves that the session lived when it was sent.
+    async def sync(self) -> None:
+        """Also the heartbeat: kazoo's own pings are not visible; this proves that the session lived when it was sent.
 
-        A sync, because a server that lost its quorum still answers reads for a while.
+        A server that lost its quorum still answers reads for a while, but no sync.
         """
         sent_at = self._clock.monotonic()
         await self._answer(ROOT, self._session.ask(lambda: self._client.sync_async(ROOT), bool))
