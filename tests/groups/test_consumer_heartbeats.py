@@ -329,6 +329,21 @@ def test_a_member_that_does_not_give_up_in_time_is_thrown_out(coordinator: Coord
     assert assignment_in(coordinator.heartbeat("m2", 2)) == cluster.partitions_of("a")
 
 
+def test_a_member_that_asks_again_has_the_whole_time_to_give_up(coordinator: Coordinator, cluster: Cluster) -> None:
+    """It may have lost the first response: another member would own its partitions before it knows (seed 1701278)."""
+    coordinator.join("m1")
+    coordinator.join("m2")
+    coordinator.heartbeat("m1", 1)
+    coordinator.shard.advance(REBALANCE_TIMEOUT_MS - 1)
+    everything = listed(cluster.partitions_of("a"))
+    full: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE_TIMEOUT_MS, "subscribed_topic_names": ["a"]}
+    assert len(assignment_in(coordinator.heartbeat("m1", 1, topic_partitions=everything, **full)) or ()) == 2
+    coordinator.shard.advance(REBALANCE_TIMEOUT_MS - 1)
+    assert coordinator.heartbeat("m1", 1).member_epoch == 1
+    coordinator.shard.advance(1)
+    assert isinstance(coordinator.heartbeat("m1", 1), UnknownMemberId)
+
+
 def test_a_new_coordinator_gives_everybody_a_session(coordinator: Coordinator) -> None:
     coordinator.join("m1")
     coordinator.join("m2")

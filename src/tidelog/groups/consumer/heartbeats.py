@@ -93,6 +93,9 @@ class Heartbeats:
         draft.put_member(member, existing)
         advanced = memberships.advance(group, draft, member, owned, effects)
         memberships.keep_alive(group.group_id, advanced, effects)
+        if is_full(request):
+            # The member may have lost the response that asked for its partitions. It has the whole time from now on.
+            memberships.expect_revocation(group.group_id, advanced, effects)
         if isinstance(earlier, ClassicGroup):
             memberships.adopt_classic_members(earlier, group, effects)
         return self._response(request, existing, advanced)
