@@ -14,7 +14,7 @@ import pytest
 from tests.certificates import Authority
 from tidelog.config.ssl import SslSettings
 from tidelog.runtime import http_server
-from tidelog.runtime.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES, HttpServer, Page, _Phase
+from tidelog.runtime.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES, RESPONSE_TIMEOUT_S, HttpServer, Page, _Phase
 from tidelog.runtime.tls_context import server_context
 
 PIECE = b"x" * 1000 + b"\n"
@@ -431,7 +431,8 @@ def test_a_page_over_tls(tmp_path: Path) -> None:
         trusting = ssl.create_default_context(cafile=str(certificate.authority))
         reader, writer = await asyncio.open_connection("localhost", server.port, ssl=trusting)
         writer.write(b"GET /page HTTP/1.0\r\n\r\n")
-        assert (await reader.read()).endswith(b"one\n")
+        async with asyncio.timeout(RESPONSE_TIMEOUT_S / 2):  # it does not wait until the response times out
+            assert (await reader.read()).endswith(b"one\n")
         writer.close()
         await server.close()
 

@@ -333,7 +333,8 @@ class _Exchange:
     async def _end(self) -> None:
         """The response is sent when all of it has left the buffer: who is answered is the first to give way."""
         self._write(self._h11.EndOfMessage())
-        self._writer.transport.set_write_buffer_limits(0)
+        # Not 0: over TLS, asyncio then counts an empty buffer as full, and `drain` waits until the response times out.
+        self._writer.transport.set_write_buffer_limits(high=1, low=0)
         await self._writer.drain()
 
     def _write(self, event: "h11.Response | h11.Data | h11.EndOfMessage") -> None:
