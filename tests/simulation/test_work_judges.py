@@ -1,10 +1,14 @@
 """The judges of single kinds of work: each catches what it is there for, and lets the rest pass."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from tidelog.simulation.work.cleaning import KeyedRecords
 from tidelog.simulation.work.copying import _totals_of
-from tidelog.simulation.work.deleting import Generations
+from tidelog.simulation.work.deleting import PARTITIONS, Generations, RecreatedTopic
 from tidelog.simulation.work.ownership import Ownership, Progress
 from tidelog.types import TopicPartition
 
@@ -257,3 +261,25 @@ def test_copies_that_do_not_add_up_are_caught() -> None:
     assert list(_totals_of(0, 3, [b"0 2 2", b"1 7 7", b"0 1 3"])) == []
     assert list(_totals_of(0, 3, [b"0 2 2"])) == ["T2 2 records of partition 0 are counted of 3"]
     assert len(list(_totals_of(0, 3, [b"0 2 2", b"0 1 4"]))) == 1
+
+
+def test_a_deleted_topic_that_a_takeover_brings_back_is_deleted_again() -> None:
+    """One of its brokers was away when it was deleted, and kept its log (seed 1904306)."""
+    deleted: list[str] = []
+
+    async def create_topic(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(topic_id=b"old", partitions=[0])
+
+    async def describe_topic(_: object) -> SimpleNamespace:
+        return SimpleNamespace(topic_id=b"new" if deleted else b"old", partitions=range(PARTITIONS))
+
+    async def delete_topic(name: str) -> None:
+        deleted.append(name)
+
+    work: Any = object.__new__(RecreatedTopic)
+    work._admin = SimpleNamespace(create_topic=create_topic, describe_topic=describe_topic, delete_topic=delete_topic)
+    work._topic_id = b"old"
+    work.context = SimpleNamespace(cluster=SimpleNamespace(machines={}))
+    work.log_event = str
+    asyncio.run(work._create())
+    assert (deleted, work._topic_id) == (["seasonal"], b"new")

@@ -105,6 +105,9 @@ class RecreatedTopic(Work):
             )
         except TopicAlreadyExists:
             found = await self._admin.describe_topic(NAME)
+        if found.topic_id == self._topic_id:
+            # After the loss of the store, a log that was left of the deleted topic brings it back (R44).
+            await self._delete()
         while found.topic_id == self._topic_id or len(found.partitions) < PARTITIONS:
             await asyncio.sleep(RETRY_S)
             found = await self._admin.describe_topic(NAME)
