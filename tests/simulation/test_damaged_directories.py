@@ -84,15 +84,19 @@ LOSSES = [
 ]
 
 
+async def write_to_three_replicas(cluster: SimulatedCluster) -> None:
+    await create_topic(cluster, [1, 2, 3], min_insync_replicas=2)
+    for value in VALUES:
+        await produce(cluster, value)
+    await asyncio.sleep(1)
+
+
 @pytest.mark.parametrize("lose", LOSSES)
 def test_who_lost_a_log_after_a_clean_stop_does_not_lead_before_the_others(
     lose: Callable[[MemoryDisk, str], None],
 ) -> None:
     async def story(cluster: SimulatedCluster) -> None:
-        await create_topic(cluster, [1, 2, 3], min_insync_replicas=2)
-        for value in VALUES:
-            await produce(cluster, value)
-        await asyncio.sleep(1)
+        await write_to_three_replicas(cluster)
         for each in (3, 2, 1):
             await cluster.stop(each)
         assert in_sync(cluster) == {1}
@@ -119,10 +123,7 @@ def test_who_lost_segments_after_a_clean_stop_asks_the_others_and_copies_the_log
     """Also if the broker is killed before anybody has answered: what it noticed is on disk."""
 
     async def story(cluster: SimulatedCluster) -> None:
-        await create_topic(cluster, [1, 2, 3], min_insync_replicas=2)
-        for value in VALUES:
-            await produce(cluster, value)
-        await asyncio.sleep(1)
+        await write_to_three_replicas(cluster)
         for each in (3, 2, 1):
             await cluster.stop(each)
         lose(cluster.machines[1].disk, PATH)
@@ -144,10 +145,7 @@ def test_who_lost_segments_after_a_clean_stop_asks_the_others_and_copies_the_log
 @pytest.mark.parametrize("lose", SEGMENT_LOSSES)
 def test_who_lost_segments_copies_the_log_again_while_others_lead(lose: Callable[[MemoryDisk, str], None]) -> None:
     async def story(cluster: SimulatedCluster) -> None:
-        await create_topic(cluster, [1, 2, 3], min_insync_replicas=2)
-        for value in VALUES:
-            await produce(cluster, value)
-        await asyncio.sleep(1)
+        await write_to_three_replicas(cluster)
         await cluster.stop(1)
         lose(cluster.machines[1].disk, PATH)
         await cluster.start(1)

@@ -221,14 +221,20 @@ class RawTransactions:
         await asyncio.sleep(1)  # for the markers
 
 
+async def transactions_with_two_coordinators(cluster: SimulatedCluster) -> RawTransactions:
+    """The first transaction was committed by broker 2, which does not know that broker 3 has taken over."""
+    await create_topic(cluster, [1, 2, 3])
+    await create_topic(cluster, [3, 2, 1], name=STATE_TOPIC, cleanup_policy="compact", min_insync_replicas=1)
+    raw = RawTransactions(cluster)
+    await replace_coordinator_that_is_cut_off(cluster, STATE_TOPIC, lambda: raw.run(2))
+    return raw
+
+
 def test_a_coordinator_with_a_successor_does_not_take_a_commit_for_that_of_the_last_transaction() -> None:
     """The producer would take the transaction for committed, and it would be aborted when its time is up."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
-        await create_topic(cluster, [1, 2, 3])
-        await create_topic(cluster, [3, 2, 1], name=STATE_TOPIC, cleanup_policy="compact", min_insync_replicas=1)
-        raw = RawTransactions(cluster)
-        await replace_coordinator_that_is_cut_off(cluster, STATE_TOPIC, lambda: raw.run(2))
+        raw = await transactions_with_two_coordinators(cluster)
         await until(lambda: raw.has_begun(3))
         assert await raw.commit(2) == NotCoordinator.code
         assert await raw.commit(3) == NO_ERROR
@@ -240,10 +246,7 @@ def test_a_coordinator_with_a_successor_fences_nobody() -> None:
     """Producers take that for final."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
-        await create_topic(cluster, [1, 2, 3])
-        await create_topic(cluster, [3, 2, 1], name=STATE_TOPIC, cleanup_policy="compact", min_insync_replicas=1)
-        raw = RawTransactions(cluster)
-        await replace_coordinator_that_is_cut_off(cluster, STATE_TOPIC, lambda: raw.run(2))
+        raw = await transactions_with_two_coordinators(cluster)
         await until(lambda: raw.initialize(3))
         await until(lambda: raw.has_begun(3))
         assert await raw.begin(2) == NotCoordinator.code

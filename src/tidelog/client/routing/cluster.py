@@ -37,7 +37,7 @@ class Cluster:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         report_waiting: Report | None = None,
     ) -> None:
-        """`report_waiting` is told the reason if brokers do not answer for some seconds."""
+        """`report_waiting` gets the reason if brokers do not answer for some seconds."""
         self._bootstrap = list(bootstrap)
         self.randomness = randomness
         self.request_timeout_s = request_timeout_s

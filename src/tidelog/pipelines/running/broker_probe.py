@@ -11,7 +11,7 @@ CONNECT_TIMEOUT_S = 1.0
 
 
 class BrokerProbe:
-    """Each cluster that stops answering is told once, until it answers again."""
+    """Each cluster that stops answering is reported once, until it answers again."""
 
     def __init__(self, bootstraps: Iterable[str], reason_of_silence: Callable[[str], str | None]) -> None:
         self._bootstraps = tuple(bootstraps)
